@@ -109,7 +109,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
 
 @clause("THREAD-4", isolated=True, channels=("simple_queue",))
 def test_simple_queue_uses_no_thread(stage):
-    """Owner and peer send each other tensors, and have as many threads as before.
+    """Owner and peer send each other tensors, and no thread starts in them.
 
     An object beside the last one sends a tensor of its own while it is pickled.
     """
@@ -118,7 +118,8 @@ def test_simple_queue_uses_no_thread(stage):
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
             actor.make([1])  # makes what a process needs for its first tensor
-        before = [thread_count(fresh, actor) for actor in pair]
+            actor.request("act", "count_thread_starts")
+        before = threads_of(fresh, pair)
         for sender, receiver in (pair, pair[::-1]):
             for number in range(3):
                 tensor = sender.make([number, 2, 3])
@@ -130,8 +131,8 @@ def test_simple_queue_uses_no_thread(stage):
             check.equal(receiver.get(sender, logs)[0].values(), [4], "it is sent")
             arrived = receiver.get(sender, "simple_queue")[1]
             check.equal(arrived.values(), [5], "and what is beside it arrives")
-        after = [thread_count(fresh, actor) for actor in pair]
-        check.equal(after, before, "neither has more threads")
+        check.equal(threads_of(fresh, pair), before, "neither has more threads")
+        check.equal(thread_starts(pair), [0, 0], "and none has started and ended")
 
 
 STORAGE_COUNTS = (1, 60, 200)
@@ -147,7 +148,8 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
             actor.make([1])
-        before = [thread_count(fresh, actor) for actor in pair]
+            actor.request("act", "count_thread_starts")
+        before = threads_of(fresh, pair)
         for count in STORAGE_COUNTS:
             for sender, receiver in (pair, pair[::-1]):
                 made = sender.request("act", "make_many", count, 1)
@@ -158,14 +160,24 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
                     "act", "positions_with_wrong_values", waiting.payload, 1
                 )
                 check.equal(wrong, [], "each tensor arrives with its value")
-                after = [thread_count(fresh, actor) for actor in pair]
-                check.equal(after, before, f"none has more threads ({count} tensors)")
+                said = f"({count} tensors)"
+                after = threads_of(fresh, pair)
+                check.equal(after, before, f"neither has more threads {said}")
+                starts = thread_starts(pair)
+                check.equal(starts, [0, 0], f"and none has started and ended {said}")
 
 
-def thread_count(stage, actor):
-    """Return the number of threads in the process of an actor."""
-    actor.ensure_started()
-    return stage.ledger.read()["processes"][str(actor.pid)]["threads"]
+def threads_of(stage, actors):
+    """Return the number of threads in the process of each actor."""
+    for actor in actors:
+        actor.ensure_started()
+    processes = stage.ledger.read()["processes"]
+    return [processes[str(actor.pid)]["threads"] for actor in actors]
+
+
+def thread_starts(actors):
+    """Return how many threads have started in each actor since they are counted."""
+    return [actor.request("act", "thread_starts") for actor in actors]
 
 
 @clause("THREAD-5", vary=("strategy",))

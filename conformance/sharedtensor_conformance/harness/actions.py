@@ -376,6 +376,27 @@ def stop_idle_threads(actor: Any) -> None:
         thread.join(THREAD_TIMEOUT)
 
 
+def count_thread_starts(actor: Any) -> None:
+    """Count the threads of Python that start in this process from now on.
+
+    A hook in each new thread counts it, since no audit event tells of their starts. A
+    thread of C that starts and ends is not seen.
+    """
+    actor.thread_starts = 0
+
+    def count(*event: object) -> None:
+        sys.setprofile(None)  # of the new thread
+        actor.thread_starts += 1
+
+    threading.setprofile(count)
+
+
+def thread_starts(actor: Any) -> int:
+    """Return the number of threads that have started since they are counted."""
+    started: int = actor.thread_starts
+    return started
+
+
 # Descriptors
 
 

@@ -151,6 +151,7 @@ class Actor:
         self.uncaught: Exception | None = None
         self.programs: list[Any] = []
         self.idle_threads: list[Any] = []
+        self.thread_starts = 0
 
     # Life
 

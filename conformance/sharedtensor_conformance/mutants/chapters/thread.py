@@ -109,6 +109,24 @@ def simple_queue_has_a_thread(put):
 
 
 @mutant(
+    "simple_queue_waits_for_a_thread",
+    "THREAD-4",
+    replaces="multiprocessing.queues.SimpleQueue.put",
+)
+def simple_queue_waits_for_a_thread(put):
+    """A thread writes each message, and the call returns when that thread has ended."""
+    from sharedtensor import protocol
+
+    def put_by_thread(self, obj):
+        message = protocol.pack_message(obj), self._writer
+        thread = threading.Thread(target=protocol.write_message, args=message)
+        thread.start()
+        thread.join()
+
+    return put_by_thread
+
+
+@mutant(
     "thread_forgets_what_has_gone", "THREAD-4", replaces="protocol.remember_storage"
 )
 def thread_forgets_what_has_gone(remember_storage):
