@@ -339,6 +339,12 @@ def test_what_is_written_after_put_has_returned_is_seen(sender, receiver, channe
     check_shared_memory(tensor, arrived)
 
 
+QUEUES_THAT_FILL = ("queue", "joinable_queue", "queue_of_many")
+"""The queues whose `put` may leave the writing to a thread. Each has room for more
+messages than a pipe takes.
+"""
+
+
 @clause(
     "CHAN-7", profiles=("share",), vary=("strategy",), channels=("queue",), starts=True
 )
@@ -347,18 +353,45 @@ def test_tensor_is_shared_when_put_returns_to_a_queue_that_is_full(owner):
 
     Who leaves the move to a thread has to have moved it though the thread waits.
     """
-    channel = owner.open_channel("queue")
-    child = owner.start_peer(arguments=channel)
-    for _ in range(MANY_MESSAGES):
-        channel.put(owner, LONG_TEXT)
-    tensor = owner.make([64, 65, 66])
-    channel.put(owner, tensor)
-    check.equal(tensor.is_shared(), True, "it is shared when put has returned")
-    tensor.write(1, 650)
-    for _ in range(MANY_MESSAGES):
-        check.equal(channel.get(child), LONG_TEXT, "what is before it arrives")
-    arrived = channel.get(child)
-    check.equal(arrived.values(), [64, 650, 66], "the child reads the later write")
+    channels = [owner.open_channel(kind) for kind in QUEUES_THAT_FILL]
+    child = owner.start_peer(arguments=channels)
+    before = [len(LONG_TEXT)] * MANY_MESSAGES
+    for channel, kind in zip(channels, QUEUES_THAT_FILL, strict=True):
+        owner.request("act", "put_messages_of_sizes", channel, None, before)
+        tensor = owner.make([64, 65, 66])
+        channel.put(owner, tensor)
+        shared = tensor.is_shared()
+        check.equal(shared, True, f"it is shared when put has returned ({kind})")
+        tensor.write(1, 650)
+        wrong = child.request("act", "get_messages_of_sizes", channel, None, before)
+        check.equal(wrong, [], f"the sizes of what arrives otherwise ({kind})")
+        arrived = channel.get(child).values()
+        check.equal(arrived, [64, 650, 66], f"the child reads the later write ({kind})")
+
+
+@clause(
+    "CHAN-7",
+    profiles=("share",),
+    start_methods=("spawn", "forkserver"),
+    vary=("start_method",),
+    starts=True,
+)
+def test_tensor_is_shared_when_start_of_a_process_returns(owner, start_method):
+    """The owner starts a process with two tensors, and writes to both at once.
+
+    The process waits for that, and adds to what it reads. Pickling in another thread
+    than that of `start` is slowed down, so that it would not be done by then.
+    """
+    tensors = [owner.make([73, 74]), owner.make([75, 76, 77])]
+    shared, status = owner.request(
+        *("act", "start_and_write", tensors, 650, start_method),
+        deadline=owner.host.timeouts.start,
+    )
+    check.equal(shared, [True, True], "both are shared when start has returned")
+    check.equal(status, 0, "the process ends well")
+    found = [tensor.values() for tensor in tensors]
+    expected = [[651, 74], [651, 76, 77]]
+    check.equal(found, expected, "it has read the later write, and added 1")
 
 
 @clause("CHAN-7", profiles=("share",))

@@ -102,6 +102,7 @@ class Channel:
     BOUNDED: ClassVar = {
         "queue_of_one": ("Queue", 1),
         "queue_of_two": ("Queue", 2),
+        "queue_of_many": ("Queue", 1000),
         "joinable_queue_of_three": ("JoinableQueue", 3),
     }
 

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,9 @@ SWITCH_INTERVAL = 1e-6
 
 MAX_IN_FLIGHT = 16
 """More messages than an `Exchange` can have in flight: one for each process there."""
+
+SLOW_PICKLING = 0.5
+"""Seconds for which a thread that pickles for another one is held up."""
 
 LONG_MESSAGE_BYTES = 100_000
 """The size of long messages in bytes, more than what is sent in one piece."""
@@ -394,6 +398,48 @@ def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
     status: int | None = process.exitcode
     process.close()
     return status
+
+
+class SlowInOtherThreads:
+    """An object that is pickled slowly in another thread than the one that made it.
+
+    A call that leaves the pickling to a thread returns before that thread is done.
+    """
+
+    def __init__(self) -> None:
+        self._thread = threading.current_thread()
+
+    def __reduce__(self) -> Any:
+        if threading.current_thread() is not self._thread:
+            time.sleep(SLOW_PICKLING)
+        return str, ("it was pickled",)
+
+
+def start_and_write(
+    actor: Any, tensors: list[Any], value: int, method: str
+) -> tuple[list[bool], int | None]:
+    """Start a process with tensors, and write `value` to each when `start` returns.
+
+    The process waits for these writes. Then it adds 1 to each tensor, and ends.
+
+    Returns:
+        For each tensor whether it was shared when `start` had returned, and the exit
+        code.
+    """
+    context = actor.context(method)
+    written = actor.by_implementation(lambda: context.Semaphore(0))
+    payload = [SlowInOtherThreads(), *actor.outgoing(tensors)]
+    arguments = (actor.setting, payload, written)
+    process = context.Process(target=tasks.add_when_written, args=arguments)
+    actor.by_implementation(process.start)
+    shared = [actor.call("is_shared", tensor) for tensor in tensors]
+    for tensor in tensors:
+        actor.call("write", tensor, (0,), value)
+    written.release()
+    process.join()
+    status: int | None = process.exitcode
+    process.close()
+    return shared, status
 
 
 def put_from_threads(

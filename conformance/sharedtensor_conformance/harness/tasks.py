@@ -142,6 +142,18 @@ def add_in_process(setting: Setting, payload: Any) -> None:
     add_and_return(payload)
 
 
+def add_when_written(setting: Setting, payload: Any, written: Semaphore) -> None:
+    """Call `add_and_return` when the parent has written to the tensors.
+
+    Raises:
+        TimeoutError: the parent does not say that it has.
+    """
+    prepare_worker(setting)
+    if not written.acquire(timeout=READY_TIMEOUT):
+        raise TimeoutError("the parent of this process did not write")
+    add_and_return(payload)
+
+
 SubmitMethod = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
 
 SUBMIT_METHODS: dict[str, SubmitMethod] = {

@@ -14,6 +14,7 @@ CONSTRUCTORS = {
     "joinable_queue": "context.JoinableQueue()",
     "queue_of_one": "context.Queue(1)",
     "queue_of_two": "context.Queue(2)",
+    "queue_of_many": "context.Queue(1000)",
     "joinable_queue_of_three": "context.JoinableQueue(3)",
     "proxy": "context.Manager().Queue()",
 }

@@ -200,6 +200,76 @@ def queue_packs_in_its_thread(put, write_at_once, make_ready, write_message):
 
 
 @mutant(
+    "joinable_queue_packs_in_its_thread",
+    "CHAN-7",
+    replaces=(
+        "multiprocessing.queues.JoinableQueue.put",
+        "protocol.write_at_once",
+        "protocol.make_ready",
+        "protocol.write_message",
+    ),
+)
+def joinable_queue_packs_in_its_thread(put, write_at_once, make_ready, write_message):
+    """A joinable queue leaves the packing to its thread, where other queues do not."""
+    from sharedtensor import protocol, transport
+
+    class Unpacked(protocol.Message):
+        pass
+
+    def put_unpacked(self, obj, block=True, timeout=None):
+        if not self._sem.acquire(block, timeout):
+            raise queue.Full
+        self._append(Unpacked(obj, transport.Outbox()))
+
+    def write_packed_at_once(message, channel):
+        is_packed = not isinstance(message, Unpacked)
+        return is_packed and write_at_once(message, channel)
+
+    def make_packed_ready(message, channel):
+        if not isinstance(message, Unpacked):
+            make_ready(message, channel)
+
+    def pack_and_write(message, channel):
+        if isinstance(message, Unpacked):
+            message = protocol.pack_message(message.payload)
+        write_message(message, channel)
+
+    return put_unpacked, write_packed_at_once, make_packed_ready, pack_and_write
+
+
+@mutant(
+    "start_packs_in_a_thread",
+    "CHAN-7",
+    replaces="multiprocessing.context.SpawnProcess.start",
+)
+def start_packs_in_a_thread(start):
+    """A thread sends lists with tensors to a child when its `start` has returned."""
+    import sharedtensor
+    from sharedtensor.multiprocessing.connection import Pipe
+
+    def is_late(argument):
+        tensor = sharedtensor.Tensor
+        return type(argument) is list and any(isinstance(x, tensor) for x in argument)
+
+    def start_and_send(self):
+        late = [argument for argument in self._args if is_late(argument)]
+        if not late:
+            return start(self)
+        reader, writer = Pipe(duplex=False)
+        early = [None if is_late(argument) else argument for argument in self._args]
+        self._target, self._args = _call_with_late, (self._target, early, reader)
+        start(self)
+        threading.Thread(target=writer.send, args=(late,)).start()
+
+    return start_and_send
+
+
+def _call_with_late(function, arguments, reader):
+    late = iter(reader.recv())
+    function(*(next(late) if one is None else one for one in arguments))
+
+
+@mutant(
     "joinable_queue_copies",
     "CHAN-8",
     replaces=(
