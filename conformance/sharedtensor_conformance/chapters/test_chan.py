@@ -597,6 +597,51 @@ def test_full_queue_says_so_when_the_timeout_has_passed(owner, kind):
     check.equal(channel.get(owner)["tensor"].values(), [223], "which arrives")
 
 
+@clause("CHAN-12", vary=(), prefers="fork", channels=("queue",), starts=True)
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
+def test_empty_queue_says_so_though_others_wait_without_end(owner, kind):
+    """The owner asks a queue on which its own thread waits, and a child.
+
+    Then a message comes for each of those two.
+    """
+    channel = owner.open_channel(kind)
+    child = owner.start_peer(arguments=channel)
+    thread = owner.waiting_thread("channel_get", channel)
+    waiting = channel.waiting(child)
+    eventually(waiting.is_waiting, "the child waits", child.deadline)
+    check_timeouts(partial(channel.seconds_until_empty, owner), "empty")
+    for number in range(2):
+        channel.put(owner, {"tensor": owner.make([number, 225])})
+    arrived = [owner.answer_of_thread(thread), waiting.answer()]
+    found = sorted(message["tensor"].values() for message in arrived)
+    check.equal(found, [[0, 225], [1, 225]], "each who waits gets a message")
+
+
+@clause("CHAN-13", vary=(), prefers="fork", channels=("queue",), starts=True)
+@pytest.mark.parametrize("kind", ["queue_of_two", "joinable_queue_of_three"])
+def test_full_queue_says_so_though_others_wait_for_room(owner, kind):
+    """The owner puts on a full queue while its own thread waits for room, and a child.
+
+    Then it receives what has had room, and what the two put.
+    """
+    channel = owner.open_channel(kind)
+    child = owner.start_peer(arguments=channel)
+    room = 3 if "three" in kind else 2
+    for number in range(room):
+        channel.put(owner, {"tensor": owner.make([number, 226])})
+    later = {"tensor": owner.make([10, 227])}
+    thread = owner.waiting_thread("channel_put", channel, later)
+    waiting = channel.waiting_to_put(child, {"tensor": child.make([11, 227])})
+    eventually(waiting.is_waiting, "the child waits", child.deadline)
+    check_timeouts(partial(channel.seconds_until_full, owner), "full")
+    found = [channel.get(owner)["tensor"].values() for _ in range(room + 2)]
+    expected = [[number, 226] for number in range(room)]
+    check.equal(found[:room], expected, "what has had room arrives")
+    check.equal(sorted(found[room:]), [[10, 227], [11, 227]], "what waited follows it")
+    owner.answer_of_thread(thread)
+    waiting.answer()
+
+
 @clause("CHAN-13", vary=("start_method",), channels=("queue",))
 @pytest.mark.parametrize("kind", ["queue", "joinable_queue", "queue_of_two"])
 def test_queue_tells_how_many_messages_it_has(owner, kind):

@@ -17,16 +17,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
-from sharedtensor_conformance.harness import tasks
+from sharedtensor_conformance.harness import process_tree, tasks
 from sharedtensor_conformance.harness.actions import (
     THREAD_TIMEOUT,
     bytes_of_size,
     end,
 )
+from sharedtensor_conformance.harness.checks import wait_until
 
 MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a
@@ -527,6 +528,70 @@ def _size(thread: int, number: int) -> int:
 def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
     """Execute a request of the controller, for example ``module``, in a new thread."""
     return run_in_parallel(partial(getattr(actor, f"do_{what}"), *arguments))[0]
+
+
+class WaitingThread:
+    """A thread that executes a request while its process does others.
+
+    Args:
+        request: the request. It waits for other processes or threads.
+    """
+
+    def __init__(self, request: Callable[[], Any]) -> None:
+        self._request = request
+        self._returned: Any = None
+        self._failed: list[BaseException] = []
+        self._times_woken = ""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._returned = self._request()
+        except BaseException as error:
+            self._failed.append(error)
+
+    def has_ended_or_waits(self) -> bool:
+        """Return whether it has ended, or has waited since the last call of this."""
+        if not self._thread.is_alive():
+            return True
+        with suppress(OSError):  # it ends
+            assert self._thread.native_id is not None, "it was started"
+            found = process_tree.status(self._thread.native_id)
+            before = self._times_woken
+            self._times_woken = found["voluntary_ctxt_switches"]
+            return found["State"].startswith("S") and self._times_woken == before
+        return False
+
+    def answer(self) -> Any:
+        """Wait for the end of the thread, and return what the request returned.
+
+        Raises:
+            BaseException: the exception of the request.
+            ThreadWaits: it goes on waiting.
+        """
+        self._thread.join(THREAD_TIMEOUT)
+        if self._thread.is_alive():
+            raise ThreadWaits(f"a thread waits for longer than {THREAD_TIMEOUT:g} s")
+        if self._failed:
+            raise self._failed[0]
+        return self._returned
+
+
+class ThreadWaits(Exception):
+    """A request in a thread did not end in time."""
+
+
+def start_waiting(actor: Any, what: str, *arguments: Any) -> WaitingThread:
+    """Execute a request of the controller in a new thread; return when that waits."""
+    thread = WaitingThread(partial(getattr(actor, f"do_{what}"), *arguments))
+    wait_until(thread.has_ended_or_waits, THREAD_TIMEOUT)
+    return thread
+
+
+def answer_of_thread(actor: Any, thread: WaitingThread) -> Any:
+    """Return what the request of a thread returned; see `WaitingThread.answer`."""
+    return actor.by_implementation(thread.answer)
 
 
 # Another process

@@ -184,6 +184,18 @@ class ActorProxy(Requester):
         """Let a new thread of the process do what it could be asked for."""
         return self.request("act", "in_a_thread", what, *arguments)
 
+    def waiting_thread(self, what: str, *arguments: Any) -> Remote:
+        """Let a new thread do what the process could be asked for; return it waiting.
+
+        `answer_of_thread` ends it.
+        """
+        thread: Remote = self.request("act", "start_waiting", what, *arguments)
+        return thread
+
+    def answer_of_thread(self, thread: Remote) -> Any:
+        """Return what a `waiting_thread` returned when it had what it waited for."""
+        return self.request("act", "answer_of_thread", thread)
+
     def in_a_child(self, what: str, *arguments: Any) -> Any:
         """Let a forked child of the process do what it could be asked for, and end."""
         return self.request("act", "in_a_child", what, *arguments)

@@ -39,6 +39,10 @@ DTYPES_MADE: dict[str, Callable[..., list[str]]] = {
 """What returns the dtypes that an operation is asked to make, of its arguments."""
 
 
+NAME_PLACES = {"operate": 0, "act": 0, "channel": 1}
+"""Where the arguments of a request have the name of what it asks for."""
+
+
 def index_tuple(index: int | tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element as the adapter wants it."""
     return index if isinstance(index, tuple) else (index,)
@@ -106,8 +110,8 @@ class Requester:
 
     def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
         """Ask, without starting the process first."""
-        named = what in ("operate", "act")  # what is asked for is the first argument
-        request_name = f"{what} {arguments[0]}" if named else what
+        place = NAME_PLACES.get(what)
+        request_name = what if place is None else f"{what} {arguments[place]}"
         self.ask(what, *arguments)
         return self.result(self.receive(request_name, deadline), request_name)
 
@@ -331,6 +335,10 @@ class ChannelProxy:
     def waiting(self, actor: Requester) -> Pending:
         """Make an actor wait for a payload."""
         return Pending(actor, "channel_get", self)
+
+    def waiting_to_put(self, actor: Requester, payload: Any) -> Pending:
+        """Make an actor wait for room for a payload."""
+        return Pending(actor, "channel_put", self, payload)
 
     def offer(self, actor: Requester, payload: Any, how: Any = None) -> bool:
         """Make an actor put a payload on a queue if it has room, and say if it had."""

@@ -405,6 +405,51 @@ def a_full_queue_gives_up_early(put):
 
 
 @mutant(
+    "one_thread_waits_for_a_message",
+    "CHAN-12",
+    replaces="multiprocessing.queues.Queue.get",
+)
+def one_thread_waits_for_a_message(get):
+    """While one thread waits in `get`, the others of its process wait for it."""
+    return _in_one_thread(get)
+
+
+@mutant(
+    "one_thread_waits_for_room",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def one_thread_waits_for_room(put):
+    """While one thread waits in `put`, the others of its process wait for it."""
+    return _in_one_thread(put)
+
+
+def _in_one_thread(method):
+    locks = weakref.WeakKeyDictionary()
+
+    def call(self, *arguments, **options):
+        with locks.setdefault(self, threading.Lock()):
+            return method(self, *arguments, **options)
+
+    return call
+
+
+@mutant(
+    "one_process_waits_for_room",
+    "CHAN-13",
+    replaces="multiprocessing.queues.JoinableQueue.put",
+)
+def one_process_waits_for_room(put):
+    """Who waits for room in a joinable queue has the lock that each `put` takes."""
+
+    def put_locked(self, *arguments, **options):
+        with self._cond:
+            put(self, *arguments, **options)
+
+    return put_locked
+
+
+@mutant(
     "places_without_end_are_not_counted",
     "CHAN-13",
     replaces="multiprocessing.queues.Queue.get",
