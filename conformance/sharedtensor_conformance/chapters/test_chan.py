@@ -645,20 +645,41 @@ def test_full_queue_says_so_though_others_wait_for_room(owner, kind):
 @clause("CHAN-13", vary=("start_method",), channels=("queue",))
 @pytest.mark.parametrize("kind", ["queue", "joinable_queue", "queue_of_two"])
 def test_queue_tells_how_many_messages_it_has(owner, kind):
-    """Owner and child put a message and receive one, and both ask after each step."""
-    channel = owner.open_channel(kind)
+    """Owner and child put a message and receive one, and both ask after each step.
+
+    They put as many then as the queue has room for, or more than a pipe takes, and a
+    full queue refuses more. Of what is received, something cannot be rebuilt.
+    """
+    channel, has_bound = owner.open_channel(kind), kind == "queue_of_two"
     child = owner.start_peer(arguments=channel)
 
-    def told():
-        return [channel.size(actor) for actor in (owner, child)]
+    def check_told(expected, sentence):
+        found = [channel.size(actor) for actor in (owner, child)]
+        check.equal(found, [expected, expected], sentence)
 
-    check.equal(told(), [0, 0], "it has none")
+    check_told(0, "it has none")
     for number, actor in enumerate((owner, child), 1):
         channel.put(actor, {"tensor": actor.make([224])})
-        check.equal(told(), [number, number], "it has what was put")
+        check_told(number, "it has what was put")
+    if has_bound:
+        for refuser in (owner, child):
+            for _ in refused_tensors(refuser, channel, 0):
+                check_told(2, "it has what had room")
     for left, actor in ((1, owner), (0, child)):
         check.equal(channel.get(actor)["tensor"].values(), [224], "one is received")
-        check.equal(told(), [left, left], "it has what is left")
+        check_told(left, "it has what is left")
+    channel.put(owner, owner.unreceivable())
+    check_told(1, "it has what cannot be rebuilt")
+    with refusal("receiving raises the exception of the object"):
+        channel.get(child)
+    check_told(0, "and has it no more when it was received")
+    if not has_bound:
+        sizes = [len(LONG_TEXT)] * MANY_MESSAGES
+        owner.request("act", "put_messages_of_sizes", channel, None, sizes)
+        check_told(MANY_MESSAGES, "it has all that was put")
+        wrong = child.request("act", "get_messages_of_sizes", channel, None, sizes)
+        check.equal(wrong, [], "the sizes of what arrives otherwise")
+        check_told(0, "all is received")
 
 
 SUBMIT_METHODS = (

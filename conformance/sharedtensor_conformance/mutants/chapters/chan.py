@@ -450,6 +450,58 @@ def one_process_waits_for_room(put):
 
 
 @mutant(
+    "size_leaves_out_what_waits_to_be_written",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue.qsize",
+)
+def size_leaves_out_what_waits_to_be_written(qsize):
+    """The size of a queue is the number of messages that can be received at once."""
+    return lambda self: qsize(self) - len(self._buffer)
+
+
+@mutant(
+    "size_counts_what_was_refused",
+    "CHAN-13",
+    replaces=(
+        "multiprocessing.queues.Queue.put",
+        "multiprocessing.queues.Queue.qsize",
+    ),
+)
+def size_counts_what_was_refused(put, qsize):
+    """The size of a queue includes what it had no room for."""
+    refused = weakref.WeakKeyDictionary()
+
+    def count(self, *arguments, **options):
+        try:
+            put(self, *arguments, **options)
+        except queue.Full:
+            refused[self] = refused.get(self, 0) + 1
+            raise
+
+    return count, lambda self: qsize(self) + refused.get(self, 0)
+
+
+@mutant(
+    "size_keeps_what_cannot_be_rebuilt",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue.get",
+)
+def size_keeps_what_cannot_be_rebuilt(get):
+    """A message whose receive raises keeps its place in the queue."""
+
+    def get_or_keep(self, block=True, timeout=None):
+        try:
+            return get(self, block, timeout)
+        except queue.Empty:
+            raise
+        except Exception:
+            self._sem.acquire(block=False)
+            raise
+
+    return get_or_keep
+
+
+@mutant(
     "places_without_end_are_not_counted",
     "CHAN-13",
     replaces="multiprocessing.queues.Queue.get",
