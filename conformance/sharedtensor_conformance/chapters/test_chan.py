@@ -44,6 +44,9 @@ MAX_TIMEOUT = 0.2
 RACE_ROUNDS = 20
 """The number of tensors that two threads put. If there is a race, several fail."""
 
+DEPTH = 50
+"""The number of containers around a tensor that is nested deep."""
+
 MANY_MESSAGES = 100
 MANY_TENSORS = 400
 """The number of tensors in one message: more than fit into one packet or request."""
@@ -143,6 +146,26 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
                 place.values(), tensor.values(), f"each is in its place ({kind})"
             )
             check_shared_memory(tensor, place)
+
+
+@clause("CHAN-3", vary=("strategy",))
+def test_tensor_is_shared_however_deep_it_is_nested(sender, receiver, channel):
+    """The sender sends one tensor below fifty levels, and one halfway down."""
+    lowest, middle = sender.make([71, 72, 73]), sender.make([74, 75])
+    message = [lowest]
+    for level in range(DEPTH):
+        beside = middle if level == DEPTH // 2 else level
+        message = ([message, beside], (message, beside), {0: message, 1: beside})[
+            level % 3
+        ]
+    arrived = sender.send(message, receiver, channel)
+    for level in reversed(range(DEPTH)):
+        arrived, beside = arrived[0], arrived[1]
+        if level == DEPTH // 2:
+            check_shared_memory(middle, beside)
+        else:
+            check.equal(beside, level, "what is beside it is of this level")
+    check_shared_memory(lowest, arrived[0])
 
 
 @clause("CHAN-3", vary=("strategy",), dtypes=("int32",))
@@ -327,6 +350,16 @@ def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel
     check.equal(arrived["after"], [-1, "z"], "what came after is as it was")
 
 
+@clause("CHAN-6", vary=("strategy",))
+def test_sets_and_deques_travel_unchanged(sender, receiver, channel):
+    """The sender puts such containers one by one, and all of them with a tensor."""
+    tensor = sender.make([55, 56])
+    sender.request("act", "put_containers", receiver.name, channel, tensor)
+    wrong, arrived = receiver.request("act", "get_containers", sender.name, channel)
+    check.equal(wrong, [], "what arrives otherwise than it was sent")
+    check.equal(arrived.values(), [55, 56], "the tensor has its values")
+
+
 @clause("CHAN-7", vary=("strategy",))
 def test_what_is_written_after_put_has_returned_is_seen(sender, receiver, channel):
     """The sender writes to each element right after the put; the receiver reads."""
@@ -448,6 +481,8 @@ def test_executor_shares_the_tensors_of_calls_and_results(stage):
         with fresh.owner.pool(kind="executor") as pool:
             pool.write_and_return({"tensor": tensor}, 1, 20)
             check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
+            pool.write_by_name_and_return([tensor], 2, 30)
+            check.equal(tensor.values(), [191, 20, 30], "also to a named argument")
             result = pool.make_and_keep([194, 195])
             pool.write_kept(0, 40)
             check.equal(
@@ -684,7 +719,8 @@ def test_queue_tells_how_many_messages_it_has(owner, kind):
 
 SUBMIT_METHODS = (
     *("apply", "apply_async", "map", "map in chunks", "map_async", "starmap"),
-    *("imap", "imap in chunks"),
+    *("imap", "imap in chunks", "imap_unordered", "starmap_async"),
+    *("apply by name", "apply_async by name"),
 )
 """The methods of a pool by which a program submits tasks."""
 
@@ -761,6 +797,19 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
     waiting = child.start_action("get_bytes_of_size_range", channel, *SIZE_SWEEP)
     owner.request("act", "put_bytes_of_size_range", channel, *SIZE_SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
+
+
+@clause("CHAN-11", vary=("strategy",), prefers="fork")
+def test_bytes_arrive_whole_in_both_directions_of_a_pipe(owner):
+    """A child receives bytes of each size on a two-way pipe, and sends as many back."""
+    channel = owner.open_channel("duplex_pipe")
+    child = owner.start_peer(arguments=channel)
+    sizes = list(MESSAGE_SIZES)
+    for sender, receiver, back in ((owner, child, False), (child, owner, True)):
+        waiting = receiver.start_action("get_bytes_of_sizes", channel, sizes, back)
+        sender.request("act", "put_bytes_of_sizes", channel, sizes, "bytes", back)
+        told = f"the sizes of what {receiver.name} receives otherwise"
+        check.equal(waiting.answer(), [], told)
 
 
 PICKLE_OVERHEAD = 48

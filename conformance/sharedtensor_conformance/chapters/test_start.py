@@ -54,6 +54,27 @@ def test_tensor_given_to_two_children_is_one_memory(owner):
     check_shared_memory(first.arguments, second.arguments, tensor)
 
 
+@clause(
+    *("START-1", "START-2"),
+    start_methods=("spawn", "forkserver"),
+    vary=("start_method",),
+    mainly="START-2",
+)
+def test_named_argument_of_a_process_is_shared_with_it(owner, start_method):
+    """The owner starts a process with two tensors by name, and writes to one at once.
+
+    The process waits for that, and adds 1 to the first element of both.
+    """
+    later, other = owner.make([25, 26]), owner.make([27, 28, 29])
+    status = owner.request(
+        *("act", "start_with_named_arguments", later, other, 250, start_method),
+        deadline=owner.host.timeouts.start,
+    )
+    check.equal(status, 0, "the process finds its arguments, and ends")
+    check.equal(later.values(), [251, 26], "it read the owner's write, and added 1")
+    check.equal(other.values(), [28, 28, 29], "the owner reads the process's write")
+
+
 @clause("START-3", start_methods=("fork",))
 def test_tensor_shared_before_a_fork_is_shared_with_the_child(owner):
     """The owner shares a tensor and forks; child and owner write in turn."""
@@ -178,3 +199,19 @@ def test_child_that_was_made_before_has_the_strategy_of_its_start(stage):
                 fresh.owner.module.set_sharing_strategy(started)
             found = child.module.get_sharing_strategy()
             check.equal(found, started, "the child has the strategy of its parent then")
+
+
+@clause("START-6", several_strategies=True, vary=("start_method",), isolated=True)
+def test_child_of_a_child_starts_with_the_strategy_of_its_parent(
+    stage, strategy, start_method
+):
+    """The peer, itself a child, changes its strategy; a child of it says its own."""
+    with stage.fresh() as fresh:
+        peer = fresh.peer
+        for name in sorted({*several_strategies(peer)} - {strategy}):
+            with strategy_set(peer, name):
+                found = peer.request(
+                    *("act", "strategy_of_a_child", start_method),
+                    deadline=peer.host.timeouts.start,
+                )
+            check.equal(found, name, "the child has the strategy of its parent then")

@@ -11,6 +11,7 @@ The first argument of each action is the actor.
 from __future__ import annotations
 
 import atexit
+import collections
 import copy
 import gc
 import inspect
@@ -156,6 +157,44 @@ def describe_record(actor: Any, record: Any) -> list[Any]:
     return [records.kind_of(record), record.first, record.second]
 
 
+# Containers that the controller cannot have
+
+
+CONTAINERS = [
+    set(),
+    {1, 2.5, "three", b"four", None, (5, frozenset({6}))},
+    frozenset({"seven", 8}),
+    collections.deque([9, {10}, "eleven"]),
+    {"twelve": {13}, frozenset({14}): [{15}, ({16},)]},
+]
+"""Containers of plain values, with others than lists, tuples and dictionaries."""
+
+
+def put_containers(actor: Any, to: str, channel: str, tensor: Any) -> None:
+    """Put each of the `CONTAINERS`, and then all of them with a tensor."""
+    for container in CONTAINERS:
+        actor.do_put(to, channel, container)
+    actor.do_put(to, channel, [*CONTAINERS, tensor])
+
+
+def get_containers(actor: Any, sender: str, channel: str) -> tuple[list[str], Any]:
+    """Get what `put_containers` puts.
+
+    Returns:
+        The containers that arrive otherwise, as texts, and the tensor.
+    """
+    alone = [actor.do_get(sender, channel) for _ in CONTAINERS]
+    *together, tensor = actor.do_get(sender, channel)
+    sent = [*CONTAINERS, *CONTAINERS]
+    pairs = zip([*alone, *together], sent, strict=True)
+    wrong = [
+        f"{found!r} and not {due!r}"
+        for found, due in pairs
+        if type(found) is not type(due) or found != due
+    ]
+    return wrong, tensor
+
+
 # Messages of every size
 
 
@@ -236,25 +275,32 @@ def positions_with_wrong_values(
     return [place for place, value in enumerate(found) if value != due[place]]
 
 
-def put_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int], form: str) -> None:
-    """Send bytes of each size on a pipe, in one of the forms of `channels.FORMS`."""
+def put_bytes_of_sizes(
+    actor: Any, channel: Any, sizes: list[int], form: str, back: bool = False
+) -> None:
+    """Send bytes of each size on a pipe, in one of the forms of `channels.FORMS`.
+
+    `back` means from the reading end of a duplex pipe to its other end.
+    """
     for size in sizes:
         actor.by_implementation(
-            lambda size=size: channel.put_bytes_as(form, bytes_of_size(size))
+            lambda size=size: channel.put_bytes_as(form, bytes_of_size(size), back)
         )
 
 
-def get_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int]) -> list[int]:
+def get_bytes_of_sizes(
+    actor: Any, channel: Any, sizes: list[int], back: bool = False
+) -> list[int]:
     """Receive bytes of each size; return the sizes of those that differ.
 
     The receiver alternates between four maximum lengths: none, the size itself, and two
     larger ones.
     """
-    wrong = []
+    wrong, end = [], channel.writer if back else channel.reader
     for number, size in enumerate(sizes):
         bounds = ((), (size,), (size + 1,), (2 * size + 300,))[number % 4]
         received: bytes = actor.by_implementation(
-            lambda bounds=bounds: channel.reader.recv_bytes(*bounds)
+            lambda bounds=bounds: end.recv_bytes(*bounds)
         )
         if received != bytes_of_size(size):
             wrong.append(size)

@@ -547,6 +547,12 @@ class Actor:
             result = self.pools[name].apply(getattr(tasks, task), outgoing)
         return self.incoming(result)
 
+    def do_run_task_by_name(self, name: str, task: str, named: dict[str, Any]) -> Any:
+        with from_implementation():
+            outgoing = {key: self.outgoing(value) for key, value in named.items()}
+            result = self.pools[name].apply(getattr(tasks, task), (), outgoing)
+        return self.incoming(result)
+
     def do_run_tasks(self, name: str, method: str, payloads: list[Any]) -> Any:
         arguments = [self.outgoing(payload) for payload in payloads]
         with from_implementation():

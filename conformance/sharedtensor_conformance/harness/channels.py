@@ -200,9 +200,12 @@ class Channel:
         except queue.Empty:
             return []
 
-    def put_bytes_as(self, form: str, content: bytes) -> None:
-        """Send bytes on a pipe, by one of the `SEND_BYTES_FORMS`."""
-        SEND_BYTES_FORMS[form](self.writer, content)
+    def put_bytes_as(self, form: str, content: bytes, back: bool = False) -> None:
+        """Send bytes on a pipe, by one of the `SEND_BYTES_FORMS`.
+
+        `back` means from the reading end of a duplex pipe.
+        """
+        SEND_BYTES_FORMS[form](self.reader if back else self.writer, content)
 
     def seconds_until_empty(self, how: dict[str, Any]) -> float | None:
         """Return how long `get` took to report an empty queue; None if it did not."""

@@ -388,6 +388,25 @@ def start_in_parallel(actor: Any, payloads: list[Any], method: str) -> list[int 
     return run_in_parallel(*(partial(start, payload) for payload in payloads))
 
 
+def strategy_of_a_child(actor: Any, method: str) -> str:
+    """Start a process that sets no strategy, and return which one it has.
+
+    Raises:
+        EOFError: the process ends without telling. It is the implementation's.
+    """
+    context = actor.context(method)
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    with reader:
+        with writer:
+            arguments = (actor.setting, writer)
+            process = context.Process(target=tasks.tell_strategy, args=arguments)
+            actor.by_implementation(process.start)
+        found: str = actor.by_implementation(reader.recv)
+    process.join()
+    process.close()
+    return found
+
+
 def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
     """Start a process, kill it before it can do its task, and return its exit code."""
     context = actor.context(method)
@@ -436,11 +455,40 @@ def start_and_write(
     shared = [actor.call("is_shared", tensor) for tensor in tensors]
     for tensor in tensors:
         actor.call("write", tensor, (0,), value)
+    return shared, _exit_code_after_writes(process, written)
+
+
+def start_with_named_arguments(
+    actor: Any, written_later: Any, other: Any, value: int, method: str
+) -> int | None:
+    """Start a process with two tensors among its named arguments.
+
+    The first tensor is written to when `start` has returned. The process waits for
+    that. Then it adds 1 to both, and ends.
+
+    Returns:
+        The exit code.
+    """
+    context = actor.context(method)
+    written = actor.by_implementation(lambda: context.Semaphore(0))
+    payload = actor.outgoing([written_later, {"other": other}])
+    process = context.Process(
+        target=tasks.add_when_written,
+        args=(actor.setting,),
+        kwargs={"payload": payload, "written": written},
+    )
+    actor.by_implementation(process.start)
+    actor.call("write", written_later, (0,), value)
+    return _exit_code_after_writes(process, written)
+
+
+def _exit_code_after_writes(process: Any, written: Any) -> int | None:
+    """Let a process go on that waits for writes, and return its exit code."""
     written.release()
     process.join()
     status: int | None = process.exitcode
     process.close()
-    return shared, status
+    return status
 
 
 def put_from_threads(

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Semaphore
 from typing import Any
 
@@ -158,17 +159,35 @@ SubmitMethod = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
 
 SUBMIT_METHODS: dict[str, SubmitMethod] = {
     "apply": lambda pool, do, each: [pool.apply(do, (one,)) for one in each],
+    "apply by name": lambda pool, do, each: [
+        pool.apply(do, (), {"payload": one}) for one in each
+    ],
     "apply_async": lambda pool, do, each: [
         result.get() for result in [pool.apply_async(do, (one,)) for one in each]
     ],
     "map": lambda pool, do, each: pool.map(do, each),
     "map in chunks": lambda pool, do, each: pool.map(do, each, chunksize=2),
     "map_async": lambda pool, do, each: pool.map_async(do, each).get(),
+    "apply_async by name": lambda pool, do, each: [
+        result.get()
+        for result in [pool.apply_async(do, (), {"payload": one}) for one in each]
+    ],
     "starmap": lambda pool, do, each: pool.starmap(do, [(one,) for one in each]),
+    "starmap_async": lambda pool, do, each: pool.starmap_async(
+        do, [(one,) for one in each]
+    ).get(),
     "imap": lambda pool, do, each: list(pool.imap(do, each)),
     "imap in chunks": lambda pool, do, each: list(pool.imap(do, each, chunksize=3)),
+    "imap_unordered": lambda pool, do, each: [
+        next(pool.imap_unordered(do, [one])) for one in each
+    ],
 }
 """The ways to submit tasks to a pool. Results have the order of the tasks."""
+
+
+def tell_strategy(setting: Setting, told: Connection) -> None:
+    """Send the sharing strategy of a process in which none was set."""
+    told.send(strategy(setting))
 
 
 def strategy(setting: Setting) -> str:

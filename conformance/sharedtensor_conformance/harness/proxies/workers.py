@@ -31,6 +31,16 @@ class PoolProxy:
         """Make a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
+    def write_by_name_and_return(
+        self, payload: Any, index: int | tuple[int, ...], value: Any
+    ) -> Any:
+        """Do the same as `write_and_return`, with the names of all arguments."""
+        named = {"payload": payload, "index": index_tuple(index), "value": value}
+        return self.actor.request(
+            *("run_task_by_name", self.name, "write_and_return", named),
+            deadline=self.actor.host.timeouts.start,
+        )
+
     def add_and_return(self, method: str, payloads: list[Any]) -> Any:
         """Make workers add 1 to the first element of all tensors, each a task."""
         timeout = self.actor.host.timeouts.start

@@ -11,6 +11,9 @@ import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
+DEEP = 12
+"""The number of containers around a tensor from which on a mutant copies it."""
+
 LARGEST_BOUND = 1000
 """More places than this has a queue without a bound alone."""
 
@@ -26,6 +29,37 @@ def pool_tasks_are_copies(export_tensor):
     """What a pool's thread sends to its workers is a copy."""
     return _copy_where(
         lambda: "_handle_tasks" in threading.current_thread().name, export_tensor
+    )
+
+
+def _copy_of_tensors(message):
+    """Return a message in which each tensor is a copy."""
+    import sharedtensor
+
+    return _copy_in(message, lambda part: isinstance(part, sharedtensor.Tensor))
+
+
+@mutant(
+    "named_arguments_of_tasks_are_copies",
+    "CHAN-1",
+    replaces="multiprocessing.pools.Pool.apply_async",
+)
+def named_arguments_of_tasks_are_copies(apply_async):
+    """A pool sends copies of the tensors among the named arguments of a task."""
+    return lambda self, function, arguments=(), named={}, *rest: apply_async(
+        self, function, arguments, _copy_of_tensors(named), *rest
+    )
+
+
+@mutant(
+    "unordered_tasks_are_copies",
+    "CHAN-1",
+    replaces="multiprocessing.pools.Pool.imap_unordered",
+)
+def unordered_tasks_are_copies(imap_unordered):
+    """A pool whose results may come in any order sends copies of tensors."""
+    return lambda self, function, tasks, *rest: imap_unordered(
+        self, function, map(_copy_of_tensors, tasks), *rest
     )
 
 
@@ -72,6 +106,22 @@ def named_tuples_are_copies(pack_message):
 def attributes_are_copies(pack_message):
     """Tensors in the attributes of a dataclass instance arrive as copies."""
     return lambda obj: pack_message(_copy_in(obj, dataclasses.is_dataclass))
+
+
+@mutant("deep_tensors_are_copies", "CHAN-3", replaces="protocol.pack_message")
+def deep_tensors_are_copies(pack_message):
+    """Tensors below a dozen levels of containers arrive as copies."""
+
+    def cut(message, levels=DEEP):
+        if levels == 0:
+            return copy.deepcopy(message)
+        if type(message) in (list, tuple):
+            return type(message)(cut(part, levels - 1) for part in message)
+        if isinstance(message, dict):
+            return {key: cut(part, levels - 1) for key, part in message.items()}
+        return message
+
+    return lambda obj: pack_message(cut(obj))
 
 
 @mutant(
@@ -163,6 +213,17 @@ def message_tuples_are_lists(unpack_message):
     def unpack(payload, descriptors):
         obj = unpack_message(payload, descriptors)
         return list(obj) if type(obj) is tuple else obj
+
+    return unpack
+
+
+@mutant("sets_are_lists", "CHAN-6", replaces="protocol.unpack_message")
+def sets_are_lists(unpack_message):
+    """A set arrives as a list of its elements."""
+
+    def unpack(payload, descriptors):
+        obj = unpack_message(payload, descriptors)
+        return list(obj) if isinstance(obj, set) else obj
 
     return unpack
 
@@ -322,6 +383,21 @@ def servers_keep_copies(rebuild_storage):
 def bytes_are_not_waited_for(read):
     """Whoever asks a connection for bytes gets those that are there, or an error."""
     return lambda self, wait=False, *taken: read(self, wait, *taken)
+
+
+@mutant(
+    "two_way_pipe_cuts_bytes",
+    "CHAN-11",
+    replaces="multiprocessing.connection.Connection._send_bytes",
+)
+def two_way_pipe_cuts_bytes(send_bytes):
+    """A pipe with two directions sends the first 64 KiB of what is longer."""
+
+    def send(self, content):
+        is_two_way = self.readable and self.writable
+        send_bytes(self, content[: 1 << 16] if is_two_way else content)
+
+    return send
 
 
 @mutant(

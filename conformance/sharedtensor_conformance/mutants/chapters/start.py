@@ -34,6 +34,27 @@ def copies_arguments(export_tensor):
     return export
 
 
+@mutant("copies_named_arguments", "START-2", replaces="protocol.pack_for_child")
+def copies_named_arguments(pack_for_child):
+    """A tensor among the named arguments of a spawned process is a copy."""
+    import sharedtensor
+
+    def copied(value):
+        if isinstance(value, sharedtensor.Tensor):
+            return value.clone()
+        if isinstance(value, list):
+            return [copied(part) for part in value]
+        if isinstance(value, dict):
+            return {key: copied(part) for key, part in value.items()}
+        return value
+
+    def pack(process):
+        process._kwargs = copied(process._kwargs)
+        return pack_for_child(process)
+
+    return pack
+
+
 @mutant(
     "fork_makes_private", "START-3", "TRAIN-4", replaces="protocol.remember_storage"
 )
@@ -113,6 +134,25 @@ def child_forgets_the_strategy(enter_child):
     from sharedtensor.state import DEFAULT_STRATEGY
 
     return lambda strategy, address: enter_child(DEFAULT_STRATEGY, address)
+
+
+@mutant(
+    "grandchild_has_the_first_strategy",
+    "START-6",
+    replaces="protocol.child_settings",
+)
+def grandchild_has_the_first_strategy(child_settings):
+    """A child tells its own children the strategy with which it was started itself."""
+    from sharedtensor import state
+
+    first = state.strategy  # this process has set no other one yet
+
+    def settings():
+        strategy, address = child_settings()
+        is_child = multiprocessing.parent_process() is not None
+        return first if is_child else strategy, address
+
+    return settings
 
 
 @mutant("arguments_lose_their_flags", "GRAD-1", replaces="protocol.export_flags")
