@@ -12,6 +12,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     several_strategies,
     share_separately,
     strategy_set,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.process_tree import wait_until
@@ -1029,3 +1030,29 @@ def test_joinable_queue_is_joined_again_and_again(owner):
             channel.task_done(owner)
         waiting.answer()
         channel.join(owner)
+
+
+PUTTING_THREADS, PUTS_PER_THREAD = 4, 20
+
+
+@clause("CHAN-8", vary=(), prefers="fork", starts=True)
+def test_each_task_counts_when_threads_and_processes_put_at_once(owner):
+    """Threads of the owner and of a child put on a joinable queue; another child gets.
+
+    It says of all messages but one that they are done. Who joins waits for that one.
+    """
+    channel = owner.open_channel("joinable_queue")
+    putter, getter = (owner.start_peer(arguments=channel) for _ in range(2))
+    many = (channel, PUTTING_THREADS, PUTS_PER_THREAD)
+    tasks = 2 * PUTTING_THREADS * PUTS_PER_THREAD
+    wait_for_all(
+        owner.start_action("put_from_threads", *many),
+        putter.start_action("put_from_threads", *many),
+        getter.start_action("get_in_threads", channel, 1, tasks),
+    )
+    getter.request("act", "finish_tasks", channel, tasks - 1)
+    waiting = channel.joining(putter)
+    eventually(waiting.is_waiting, "who joins waits", putter.deadline)
+    check.equal(waiting.has_answered(), False, "it waits for the last task")
+    channel.task_done(getter)
+    waiting.answer()

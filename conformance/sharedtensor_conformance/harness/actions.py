@@ -374,6 +374,12 @@ def put_numbered_messages(
         actor.do_channel_put(channel, message)
 
 
+def finish_tasks(actor: Any, channel: Any, count: int) -> None:
+    """Say of `count` messages of a joinable queue that they are done."""
+    for _ in range(count):
+        actor.by_implementation(channel.task_done)
+
+
 def send_from_reading_end(actor: Any, channel: Any, count: int) -> None:
     """Send `count` messages from the reading end of a duplex pipe to its other end."""
     for number in range(count):

@@ -834,3 +834,23 @@ def later_tasks_are_not_counted(append, append_without_counting):
         (append if counted[self] < 4 else append_without_counting)(self, message)
 
     return append_some, append_without_counting
+
+
+@mutant(
+    "tasks_are_counted_without_a_lock",
+    "CHAN-8",
+    replaces=(
+        "multiprocessing.queues.JoinableQueue._append",
+        "multiprocessing.queues.Queue._append",
+    ),
+)
+def tasks_are_counted_without_a_lock(append, append_without_counting):
+    """Two that put at once on a joinable queue may count one task."""
+
+    def append_and_count(self, message):
+        before = self._unfinished_tasks.get_value()
+        append_without_counting(self, message)
+        if self._unfinished_tasks.get_value() == before:
+            self._unfinished_tasks.release()
+
+    return append_and_count, append_without_counting
