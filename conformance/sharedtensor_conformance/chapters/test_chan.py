@@ -538,6 +538,9 @@ BOUNDED_CALLS = (
 ALLOWED_DELAY = 1.0
 """The number of seconds after its timeout within which a call has to return."""
 
+INTERRUPTED_AT_MOST = MAX_TIMEOUT + ALLOWED_DELAY + 1
+"""The number of seconds for which a call is interrupted, longer than it may take."""
+
 CLOCK_TOLERANCE = 0.001
 """The number of seconds by which a call may seem to return early: two clocks differ."""
 
@@ -676,6 +679,37 @@ def test_full_queue_says_so_though_others_wait_for_room(owner, kind):
     check.equal(sorted(found[room:]), [[10, 227], [11, 227]], "what waited follows it")
     owner.answer_of_thread(thread)
     waiting.answer()
+
+
+@clause(
+    *("FAIL-9", "CHAN-12", "CHAN-13"),
+    vary=(),
+    prefers="fork",
+    channels=("queue",),
+    mainly="FAIL-9",
+)
+def test_signals_do_not_prolong_a_wait_with_a_timeout(owner):
+    """The owner is interrupted while it asks an empty queue, and puts on a full one.
+
+    The signals of each call end some time after it should have given up.
+    """
+    empty, full = owner.open_channel("queue"), owner.open_channel("queue_of_one")
+    full.put(owner, {"tensor": owner.make([228])})
+    counts = []
+
+    def interrupted(seconds_until, limits):
+        with owner.system.interrupted(at_most=INTERRUPTED_AT_MOST) as at_owner:
+            taken = seconds_until(owner, limits)
+        counts.append(at_owner.times)
+        return taken
+
+    with judging("FAIL-9", "CHAN-12"):
+        check_timeouts(partial(interrupted, empty.seconds_until_empty), "empty")
+    with judging("FAIL-9", "CHAN-13"):
+        check_timeouts(partial(interrupted, full.seconds_until_full), "full")
+    check(max(counts) > 0, "the owner was interrupted")
+    found = full.get(owner)["tensor"].values()
+    check.equal(found, [228], "what has had room arrives")
 
 
 @clause("CHAN-13", vary=("start_method",), channels=("queue",))

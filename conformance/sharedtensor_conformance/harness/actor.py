@@ -343,8 +343,8 @@ class Actor:
     def do_restore(self, what: str) -> None:
         self.restorers.pop(what)()
 
-    def do_interrupt(self, interval: float) -> None:
-        self.interruptions = exhaustion.Interruptions(interval)
+    def do_interrupt(self, interval: float, at_most: float | None = None) -> None:
+        self.interruptions = exhaustion.Interruptions(interval, at_most)
 
     def do_stop_interrupting(self) -> int:
         assert self.interruptions is not None, "it was started before"

@@ -15,6 +15,7 @@ import mmap
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -151,15 +152,23 @@ def _mappings_until_refused() -> list[mmap.mmap]:
 
 
 class Interruptions:
-    """Sends signals with a Python handler to this process, every `interval` seconds."""
+    """Sends signals with a Python handler to this process, every `interval` seconds.
 
-    def __init__(self, interval: float) -> None:
+    Args:
+        interval: the interval.
+        at_most: seconds after which no more are sent; None for no limit.
+    """
+
+    def __init__(self, interval: float, at_most: float | None = None) -> None:
         self.count = 0
+        self.until = None if at_most is None else time.monotonic() + at_most
         self.before: Any = signal.signal(signal.SIGALRM, self._count)
         signal.setitimer(signal.ITIMER_REAL, interval, interval)
 
     def _count(self, *ignored: Any) -> None:
         self.count += 1
+        if self.until is not None and time.monotonic() > self.until:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def end(self) -> int:
         """Stop the signals; return how many were handled."""

@@ -67,10 +67,17 @@ class SystemProxy:
     # Signals and descriptors
 
     @contextmanager
-    def interrupted(self, interval: float = 0.0005) -> Iterator[InterruptionCount]:
-        """Send signals with a Python handler to the process during the block."""
+    def interrupted(
+        self, interval: float = 0.0005, at_most: float | None = None
+    ) -> Iterator[InterruptionCount]:
+        """Send signals with a Python handler to the process during the block.
+
+        Args:
+            interval: the seconds between two signals.
+            at_most: seconds after which no more are sent; None for no limit.
+        """
         found = InterruptionCount()
-        self.actor.request("interrupt", interval)
+        self.actor.request("interrupt", interval, at_most)
         try:
             yield found
         finally:

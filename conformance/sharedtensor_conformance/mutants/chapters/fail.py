@@ -3,9 +3,12 @@
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import resource
+import select
 import signal
+import time
 import traceback
 import weakref
 
@@ -362,6 +365,47 @@ def signal_ends_the_wait(read_message):
             signal.signal(signal.SIGALRM, before)
 
     return read
+
+
+@mutant(
+    "signal_begins_a_wait_for_a_message_again",
+    "FAIL-9",
+    replaces="multiprocessing.queues.Queue._arrives",
+)
+def signal_begins_a_wait_for_a_message_again(arrives):
+    """A `get` that is interrupted waits for the whole of its timeout from then on."""
+
+    def arrives_or_again(self, block, deadline):
+        if block and deadline is not None:
+            readable = (ctypes.c_int * 2)(self._reader.fileno(), select.POLLIN)
+            _poll_again(readable, 1, deadline - time.monotonic())
+        return arrives(self, block, deadline)
+
+    return arrives_or_again
+
+
+@mutant(
+    "signal_begins_a_wait_for_room_again",
+    "FAIL-9",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def signal_begins_a_wait_for_room_again(put):
+    """A `put` that is interrupted waits for the whole of its timeout from then on."""
+
+    def put_or_again(self, obj, block=True, timeout=None):
+        if block and timeout is not None and self._sem.get_value() == 0:
+            _poll_again(None, 0, timeout)
+            timeout = 0
+        put(self, obj, block, timeout)
+
+    return put_or_again
+
+
+def _poll_again(descriptors, count, seconds):
+    """Wait as poll(2) does, and begin again when a signal has interrupted that."""
+    milliseconds = math.ceil(max(seconds, 0) * 1000)
+    while ctypes.CDLL(None).poll(descriptors, count, milliseconds) < 0:
+        pass
 
 
 @mutant(
