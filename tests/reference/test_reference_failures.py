@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import Peer, descriptors, limit_for, own_names
+from reference_peer import Peer, descriptors, eventually, limit_for, own_names
 from sharedtensor import manager, memory, protocol, segments, state
 from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
@@ -299,6 +299,7 @@ def test_feeder_survives_a_reader_that_is_gone(capfd):
     queue = mp.Queue()
     queue._reader.close()
     queue.put(sharedtensor.zeros(1))
+    eventually(lambda: not queue._buffer)  # of a closed queue nothing is said
     queue.close()
     queue.join_thread()
     assert "BrokenPipeError" in capfd.readouterr().err

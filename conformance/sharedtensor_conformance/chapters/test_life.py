@@ -656,6 +656,12 @@ ARGUMENT_TESTS: dict[str, Any] = {
 """For tests of arguments, with the start methods that send them in a message."""
 
 
+def fill(actor, channel):
+    """Put messages without tensors on a queue until later ones wait for room."""
+    pile = (channel, 0, FILLING_COUNT, FILLING_SIZE)
+    actor.request("act", "put_numbered_messages", *pile)
+
+
 def put_unreceived(actor, channel, count=MESSAGE_COUNT):
     """Put messages that nobody receives on a channel, and drop their tensors."""
     for number in range(count):
@@ -694,16 +700,27 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
 
 @clause("LIFE-13", vary=("strategy",))
 def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage):
-    """Owner and peer put messages on channels of their own, and drop the channels."""
+    """Owner and peer put messages on channels of their own, and drop the channels.
+
+    Queues with a thread are lost twice, closed and not. They are full: the messages
+    that the test counts wait behind others.
+    """
     kinds = stage.implementation.channels
+
+    def lose(actor, kind, closes):
+        channel = actor.open_channel(kind)
+        if kind == "queue":
+            fill(actor, channel)
+        put_unreceived(actor, channel)
+        if closes:
+            channel.close(actor)
+        channel.drop(actor)
 
     def lose_all(actor):
         for number, kind in enumerate(kinds):
-            channel = actor.open_channel(kind)
-            put_unreceived(actor, channel)
-            if number % 2:
-                channel.close(actor)
-            channel.drop(actor)
+            lose(actor, kind, bool(number % 2))
+        if "queue" in kinds:
+            lose(actor, "queue", not kinds.index("queue") % 2)
 
     for actor in (owner, peer):
         lose_all(actor)
@@ -715,10 +732,18 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
 
 @clause("LIFE-13", vary=("strategy",), starts=True)
 def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
-    """A child is killed before it receives; the owner drops what it has put."""
+    """A child is killed before it receives; the owner drops what it has put.
+
+    On one queue, which the child got as an argument, the tensors wait for room.
+    """
     before = holdings_of(stage, owner)
-    child = owner.start_peer()
-    for channel in stage.implementation.channels:
+    kinds = stage.implementation.channels
+    full = [owner.open_channel("queue")] if "queue" in kinds else []
+    child = owner.start_peer(arguments=full)
+    for channel in full:
+        fill(owner, channel)
+        put_unreceived(owner, channel)
+    for channel in kinds:
         tensors = [owner.make([101, 102]), owner.make([103])]
         owner.put(tensors, child, channel)
         for tensor in tensors:
@@ -726,6 +751,9 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     check.equal(child.make([1]).values(), [1], "the child lives and receives nothing")
     child.kill()
     stage.end_extra()
+    for channel in full:
+        channel.close(owner)
+        channel.drop(owner)
     check_no_growth(before, stage, owner)
 
 

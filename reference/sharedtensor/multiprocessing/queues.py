@@ -8,7 +8,6 @@ library leaves that to a thread: when `put` returns, the tensors are shared (cla
 CHAN-7), and a refusal is raised there (clause GRAD-5).
 """
 
-import errno
 import queue
 import threading
 import time
@@ -169,11 +168,14 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def close(self) -> None:
         """Put no more here, as the standard library documents it.
 
-        Where a thread has written, it closes both ends behind its last message. A queue
-        that nobody has put on in this process stays as it is.
+        The end to receive from goes at once, for nobody receives from a closed queue.
+        The other one stays with a thread until its last message is written. A queue
+        that nobody has put on in this process stays as it is. Clause LIFE-13.
         """
         super().close()
-        if self._has_written and self._thread is None:
+        if self._thread is not None:
+            self._reader.close()
+        elif self._has_written:
             self._reader.close()
             self._writer.close()
 
@@ -212,9 +214,10 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         started, or this is interrupted, there is none, and the next call starts one:
         what that accepts arrives. Clauses FAIL-1, LIFE-5, THREAD-6.
         """
-        # The thread must not refer to the queue, whose end is the thread's end.
+        # The thread must not refer to the queue, whose end is the thread's end. Nor to
+        # its reader: with the last reader everywhere goes what waits. Clause LIFE-13.
         wanted = [True]
-        arguments = (wanted, self._buffer, self._notempty, self._reader, self._writer)
+        arguments = (wanted, self._buffer, self._notempty, self._writer)
         settings = (self._sem, self._ignore_epipe)
         thread = threading.Thread(
             target=_feed,
@@ -284,15 +287,17 @@ def _feed(
     wanted: list[bool],
     buffer: deque[Any],
     notempty: threading.Condition,
-    reader: Connection,
     writer: Connection,
     slots: synchronize.Semaphore,
     ignore_broken_pipe: bool,
 ) -> None:
     """Write messages until the queue is closed; a failure costs one message alone.
 
-    Do nothing where the call that began it has raised: then nothing is `wanted`.
+    Do nothing where the call that began it has raised: then nothing is `wanted`. Once
+    the queue is closed or dropped, what nobody can receive any more goes in silence:
+    clause LIFE-13.
     """
+    last = queues._sentinel  # type: ignore[attr-defined]
     while True:
         with notempty:
             while wanted and not buffer:
@@ -300,18 +305,18 @@ def _feed(
             if not wanted:
                 return
             message = buffer[0]
-        if message is queues._sentinel:  # type: ignore[attr-defined]
-            reader.close()
+        if message is last:
             writer.close()
             return
         try:
             protocol.write_message(message, writer)
         except Exception as error:
-            broken = getattr(error, "errno", 0) == errno.EPIPE
-            if util.is_exiting() or (broken and ignore_broken_pipe):
+            is_unreadable = isinstance(error, (BrokenPipeError, ConnectionResetError))
+            if util.is_exiting() or (is_unreadable and ignore_broken_pipe):
                 return
             slots.release()
-            traceback.print_exc()
+            if not (is_unreadable and buffer[-1] is last):
+                traceback.print_exc()
         with notempty:
             buffer.popleft()
         del message

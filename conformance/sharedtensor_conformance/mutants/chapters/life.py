@@ -281,6 +281,26 @@ def counts_what_is_in_flight(announce_name):
     return count
 
 
+@mutant(
+    "waiting_messages_keep_their_reader",
+    "LIFE-13",
+    replaces="multiprocessing.queues.Queue._start_thread",
+)
+def waiting_messages_keep_their_reader(start_thread):
+    """The thread of a queue holds the end to receive from until it has written all.
+
+    Where it alone holds that, it waits for room for ever.
+    """
+    from sharedtensor.descriptors import OwnedDescriptor
+
+    def start(self):
+        start_thread(self)
+        reader = self._reader.fileno()
+        self._thread.reader = OwnedDescriptor.opened_by(os.dup, reader)
+
+    return start
+
+
 @mutant("arguments_are_asked_for", "LIFE-13", replaces="transport.leave_to_child")
 def arguments_are_asked_for(leave_to_child):
     """A process that is started asks its parent for what is among its arguments."""
