@@ -24,6 +24,7 @@ from sharedtensor_conformance.chapters.fault_table import (
     Cell,
 )
 from sharedtensor_conformance.chapters.shared_steps import (
+    PROMPT_EXIT,
     leftovers,
     wait_until_receivable,
 )
@@ -82,6 +83,7 @@ class FaultRound:
         self.tensor: Remote | None = None
         self.received: list[Remote] = []
         self.unreceived = 0
+        self.was_put = False  # whether the call that put the message has returned
         self.errors: list[str] = []
         self.restorers: list[Callable[[], None]] = []
 
@@ -111,6 +113,7 @@ class FaultRound:
             actor.ensure_started()
         for operation in OPERATIONS:
             self.perform(operation)
+        self.was_put = False
         self.check_others_can_share()
         self.counts_before = self.resource_counts()
         kept = owner.make([1, 2, 3])
@@ -147,15 +150,20 @@ class FaultRound:
     def _put(self) -> None:
         self.stage.owner.put(self.tensor, self.stage.peer)
         self.unreceived += 1
+        self.was_put = True
 
     def _get(self) -> None:
         owner, peer = self.stage.owner, self.stage.peer
-        if OWNER in self.gone:
+        if OWNER in self.gone and not self.survives_its_sender():
             self.unreceived = 0  # those that its threads had not written are lost
         self.wait_for_messages()
         while self.unreceived or peer.has_message(owner):
             self.unreceived = max(0, self.unreceived - 1)
             self._check_received(peer.get(owner))
+
+    def survives_its_sender(self) -> bool:
+        """Return whether the owner exits when it has put the message: LIFE-5."""
+        return (self.cell.role, self.cell.fault) == (OWNER, "exit") and self.was_put
 
     def wait_for_messages(self) -> None:
         """Wait until the peer can receive a message, if one was put."""
@@ -270,7 +278,8 @@ class FaultRound:
             lost: whether the fault dropped the message.
         """
         if operation == "put":
-            self.unreceived += not failed and not lost
+            self.was_put = not failed and not lost
+            self.unreceived += self.was_put
         elif operation == "get":
             self.unreceived = 0
             if not failed:
@@ -363,12 +372,15 @@ class FaultRound:
     def let_exit(self, actor: ActorProxy, *, already_told: bool = False) -> None:
         """Make an actor exit, unless it was `already_told` to, and wait for its end.
 
-        The end of the owner is not awaited: it waits for its children.
+        The end of the owner is not awaited: it waits for its children. Where a message
+        of it is still to be received, it is given the time for what it does before.
         """
         if not already_told:
             actor.exchange("leave")
         if actor.name != OWNER:
             self.wait_for_end(actor, "it exits")
+        elif self.unreceived:
+            wait_until(actor.process.has_ended, PROMPT_EXIT)
         self.mark_gone(actor)
 
     def mark_gone(self, actor: ActorProxy) -> None:
@@ -422,11 +434,12 @@ class FaultRound:
         """Check that no operation raised, if the fault gives no reason for it.
 
         If the manager was struck, a call may raise, even if the manager was only
-        stopped: FAULT-5.
+        stopped: FAULT-5. What was put arrives though its sender exits.
         """
         cell = self.cell
         passes = cell.fault == "SIGSTOP" and cell.role != MANAGER
-        if cell.role == "bystander" or passes or cell.fault == "duplicate":
+        passes = passes or cell.fault == "duplicate" or self.survives_its_sender()
+        if cell.role == "bystander" or passes:
             check.equal(self.errors, [], "owner and peer finish without an exception")
 
     def askable_actors(self) -> list[ActorProxy]:

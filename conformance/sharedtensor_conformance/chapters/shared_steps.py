@@ -35,6 +35,10 @@ QUEUE_KINDS = ("queue", "simple_queue")
 """The channels from which several processes, or several threads, may receive."""
 
 
+PROMPT_EXIT = 0.5
+"""The number of seconds in which a process ends if it waits for nothing."""
+
+
 @contextmanager
 def judging(*clauses: str) -> Iterator[None]:
     """Name the clauses of the case that are broken if the block fails.

@@ -9,6 +9,7 @@ import pytest
 from sharedtensor_conformance.chapters.shared_steps import (
     LEAK_ROUNDS,
     LENGTHS,
+    PROMPT_EXIT,
     QUEUE_KINDS,
     check_no_growth,
     check_shared_memory,
@@ -47,9 +48,6 @@ larger than a segment of several storages may be.
 
 EXIT_CODES = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
 """The ways in which processes end, other than by returning, and their exit codes."""
-
-PROMPT_EXIT = 0.5
-"""The number of seconds in which a process ends if it waits for nothing."""
 
 
 def check_values_writable(tensor, expected):
@@ -229,6 +227,31 @@ def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
         fresh.peer.put(tensor, fresh.bystander, channel)
         fresh.peer.leave()
         check_values_writable(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
+
+
+@clause("LIFE-5", isolated=True)
+def test_message_survives_the_exit_of_the_program_that_put_it(stage):
+    """The owner, which is the main program, puts on each channel and exits.
+
+    It waits for the peer, its child, which receives once the owner has had the time to
+    do all that it does before that.
+    """
+    with stage.fresh() as fresh:
+        channels = fresh.implementation.channels
+        for number, channel in enumerate(channels):
+            tensor = fresh.owner.make([141 + number, 142])
+            fresh.owner.put(tensor, fresh.peer, channel)
+            tensor.drop()
+        fresh.owner.start_leaving()
+        fresh.owner.process.disconnect()
+        wait_until(fresh.owner.process.has_ended, PROMPT_EXIT)
+        for number, channel in enumerate(channels):
+            wait_until_receivable(fresh.owner, fresh.peer, channel)
+            arrived = fresh.peer.get(fresh.owner, channel)
+            check_values_writable(arrived, [141 + number, 142])
+        for child in fresh.actors.running():
+            child.start_leaving()
+        check.equal(fresh.owner.wait_for_exit(), 0, "the program exits normally")
 
 
 @clause("LIFE-6")

@@ -1,5 +1,6 @@
 """Mutants of lifetimes: of storages, messages, processes and their resources."""
 
+import atexit
 import fcntl
 import mmap
 import os
@@ -13,7 +14,7 @@ import termios
 import threading
 import time
 import weakref
-from multiprocessing import resource_sharer, util
+from multiprocessing import parent_process, resource_sharer, util
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -96,6 +97,31 @@ def needs_the_maker_alive(export_handle, rebuild_storage):
         return rebuild_storage(storage_class, (name, token, nbytes, where))
 
     return export, rebuild
+
+
+@mutant(
+    "exit_of_the_program_empties_its_channels",
+    "LIFE-5",
+    "FAULT-1",
+    replaces="multiprocessing.connection.Connection.__init__",
+)
+def exit_of_the_program_empties_its_channels(init):
+    """A main program that exits discards what its children have not received yet."""
+    readers = []
+
+    def discard():
+        for reader in readers if parent_process() is None else ():
+            while not reader.closed and reader.poll(0):
+                reader.receive()
+
+    atexit.register(discard)
+
+    def make(self, *arguments, **options):
+        init(self, *arguments, **options)
+        if self.readable:
+            readers.append(self)
+
+    return make
 
 
 @mutant(
