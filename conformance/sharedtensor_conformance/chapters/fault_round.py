@@ -25,6 +25,7 @@ from sharedtensor_conformance.chapters.fault_table import (
 )
 from sharedtensor_conformance.chapters.shared_steps import (
     PROMPT_EXIT,
+    check_shared_memory,
     leftovers,
     wait_until_receivable,
 )
@@ -98,6 +99,7 @@ class FaultRound:
             else:
                 self.perform(operation)
         self.check_no_unexplained_error()
+        self.check_channel_of_round()
         self.check_still_shared()
         self.check_others_can_share()
         self.check_nothing_left()
@@ -441,6 +443,24 @@ class FaultRound:
         passes = passes or cell.fault == "duplicate" or self.survives_its_sender()
         if cell.role == "bystander" or passes:
             check.equal(self.errors, [], "owner and peer finish without an exception")
+
+    def check_channel_of_round(self) -> None:
+        """Check that the channel of the round carries another tensor.
+
+        A fault that ends a process may leave the channel of no use, and where the
+        manager was struck a call may raise. A late message of the round may come first.
+        """
+        if self.cell.role == MANAGER or self.cell.fault in ENDS:
+            return
+        owner, peer = self.stage.owner, self.stage.peer
+        tensor = owner.make([31.0, 32.0])
+        owner.put(tensor, peer, self.channel)
+        received = peer.get(owner, self.channel)
+        while received.values() == VALUES:
+            received = peer.get(owner, self.channel)
+        check_shared_memory(tensor, received)
+        received.drop()
+        tensor.drop()
 
     def askable_actors(self) -> list[ActorProxy]:
         """Return the actors that can be asked: not gone, held, stopped or short."""

@@ -35,6 +35,24 @@ def failure_to_map_keeps_the_descriptor(open_handle):
     return open_carelessly
 
 
+@mutant(
+    "failed_write_keeps_the_lock",
+    "FAULT-2",
+    replaces="multiprocessing.queues.Queue._append",
+)
+def failed_write_keeps_the_lock(append):
+    """Where the write of a message raises, the lock of its queue stays taken."""
+
+    def append_carelessly(self, message):
+        try:
+            append(self, message)
+        except BaseException:
+            self._notempty.acquire()
+            raise
+
+    return append_carelessly
+
+
 @mutant("receiver_asks_its_sender", "FAULT-3", replaces="transport.export_descriptor")
 def receiver_asks_its_sender(export_descriptor):
     """A receiver waits until its sender hands out the descriptor."""
