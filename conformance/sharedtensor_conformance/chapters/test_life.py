@@ -50,6 +50,10 @@ EXIT_CODES = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
 """The ways in which processes end, other than by returning, and their exit codes."""
 
 
+UNPICKLING_ERRORS = ("ValueError", "OwnError", "FileNotFoundError")
+"""The exceptions that an object raises when it is unpickled."""
+
+
 def check_values_writable(tensor, expected):
     """Check the values of `tensor`, write one of them, and check all values again."""
     check.equal(tensor.values(), expected, "it has its values")
@@ -991,21 +995,27 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
 def test_message_that_cannot_be_rebuilt_leaves_nothing(
     sender, receiver, channel, stage
 ):
-    """What cannot be unpickled is between two tensors; the next message arrives."""
-    bad = sender.unreceivable()
+    """What cannot be unpickled is between two tensors; the next message arrives.
+
+    It raises exceptions that Python has, one of them an error of the system, and one
+    that nobody but its program knows.
+    """
 
     def fail_and_send(number):
+        error = UNPICKLING_ERRORS[number % len(UNPICKLING_ERRORS)]
+        bad = sender.unreceivable(error)
         tensors = [sender.make([number, 144]), sender.make([number, 145])]
         sender.put([tensors[0], bad, tensors[1]], receiver, channel)
         tensors.append(sender.make([number, 146]))
         sender.put(tensors[1:], receiver, channel)
         with refusal("receiving raises the exception of the object") as refused:
             receiver.get_or_lose(sender, channel)
-        check("of the suite" in str(refused.error), "it is the object's exception")
+        check.equal(refused.error.type, error, "it is the object's exception")
+        check("of the suite" in str(refused.error), "it has the object's words")
         arrived = receiver.get(sender, channel)
         for tensor, received in zip(tensors[1:], arrived, strict=True):
             check.equal(received.values(), tensor.values(), "the next message arrives")
-        for tensor in (*tensors, *arrived):
+        for tensor in (*tensors, *arrived, bad):
             tensor.drop()
         receiver.collect_garbage()
 

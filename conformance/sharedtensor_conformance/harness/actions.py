@@ -58,15 +58,28 @@ class Unpicklable:
         raise ValueError("this object of the suite cannot be pickled")
 
 
+class OwnError(Exception):
+    """An exception of the suite that no implementation knows."""
+
+
 class Unreceivable:
-    """An object that raises when it is unpickled."""
+    """An object that raises one of `UNPICKLING_ERRORS` when it is unpickled."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
 
     def __reduce__(self) -> Any:
-        return _raise_when_unpickled, ()
+        return _raise_when_unpickled, (self.error,)
 
 
-def _raise_when_unpickled() -> None:
-    raise ValueError("this object of the suite cannot be unpickled")
+UNPICKLING_ERRORS = {
+    error.__name__: error for error in (ValueError, OwnError, FileNotFoundError)
+}
+"""The exceptions of an `Unreceivable`, by name."""
+
+
+def _raise_when_unpickled(error: str) -> None:
+    raise UNPICKLING_ERRORS[error]("this object of the suite cannot be unpickled")
 
 
 class SendsWhenPickled:
@@ -108,9 +121,9 @@ def unpicklable(actor: Any) -> Unpicklable:
     return Unpicklable()
 
 
-def unreceivable(actor: Any) -> Unreceivable:
-    """Return an object that raises when it is received."""
-    return Unreceivable()
+def unreceivable(actor: Any, error: str) -> Unreceivable:
+    """Return an object that raises one of `UNPICKLING_ERRORS` when it is received."""
+    return Unreceivable(error)
 
 
 def sends_when_pickled(

@@ -119,15 +119,22 @@ class Unpicklable:
 '''
 
 UNRECEIVABLE = '''
+class OwnError(Exception):
+    """An exception that no library knows."""
+
+
 class Unreceivable:
-    """An object that raises when it is unpickled."""
+    """An object that raises an exception when it is unpickled."""
+
+    def __init__(self, error):
+        self.error = error
 
     def __reduce__(self):
-        return refuse_to_arrive, ()
+        return refuse_to_arrive, (self.error,)
 
 
-def refuse_to_arrive():
-    raise ValueError("this object cannot be unpickled")
+def refuse_to_arrive(error):
+    raise error("this object cannot be unpickled")
 '''
 
 CYCLE = '''

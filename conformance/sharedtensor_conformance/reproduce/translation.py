@@ -565,9 +565,9 @@ class Translation:
         self.needs.add("unpicklable")
         return self._bind(event, "bad", "Unpicklable()", False)
 
-    def _act_unreceivable(self, event: Event) -> list[str]:
+    def _act_unreceivable(self, event: Event, error: str) -> list[str]:
         self.needs.add("unreceivable")
-        return self._bind(event, "bad", "Unreceivable()", False)
+        return self._bind(event, "bad", f"Unreceivable({error})", False)
 
     def _act_make_long(self, event: Event, length: int, value: int) -> list[str]:
         values, shape = f"[{value}] * {length}", f"({length},)"

@@ -162,9 +162,12 @@ class ActorProxy(Requester):
         made: Remote = self.request("act", "unpicklable")
         return made
 
-    def unreceivable(self) -> Remote:
-        """Return an object that raises when it is received."""
-        made: Remote = self.request("act", "unreceivable")
+    def unreceivable(self, error: str = "ValueError") -> Remote:
+        """Return an object that raises when it is received.
+
+        `error` is the name of one of `actions.UNPICKLING_ERRORS`.
+        """
+        made: Remote = self.request("act", "unreceivable", error)
         return made
 
     def sends_when_pickled(self, payload: Any, to: ActorProxy, channel: str) -> Remote:

@@ -452,6 +452,23 @@ def keeps_what_it_could_not_pickle(pack_message):
     return pack
 
 
+@mutant("tells_another_exception", "LIFE-19", replaces="protocol.unpack_message")
+def tells_another_exception(unpack_message):
+    """What an object of a message raises while it is rebuilt is told as a bad handle.
+
+    The words are those of the object.
+    """
+    from sharedtensor import HandleError
+
+    def unpack(*message):
+        try:
+            return unpack_message(*message)
+        except Exception as error:
+            raise HandleError(f"The message cannot be rebuilt: {error}") from error
+
+    return unpack
+
+
 @mutant("failed_receive_keeps_the_rest", "LIFE-19", replaces="transport.Inbox.close")
 def failed_receive_keeps_the_rest(close):
     """What an exception leaves in a received message is not closed."""
