@@ -137,6 +137,18 @@ def overwrite_freed_memory(actor: Any, length: int = 4) -> list[Any]:
     return [actor.make([200 + 10 * r + i for i in range(length)]) for r in rows]
 
 
+def fork_with(owner: Any, tensors: list[Any], count: int = 1) -> list[Any]:
+    """Let the owner fork children that inherit `tensors`; return the children's lists.
+
+    Each child can drop what it has inherited, which it could not if the tensors were
+    its arguments themselves.
+    """
+    aside = owner.request("act", "put_aside", tensors)
+    children = [owner.start_peer([aside], start_method="fork") for _ in range(count)]
+    owner.request("act", "take_back", aside)
+    return [child.request("act", "take_back", *child.arguments) for child in children]
+
+
 def share_separately(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
     """Share each of the `tensors` by a separate call, if possible, and return them.
 

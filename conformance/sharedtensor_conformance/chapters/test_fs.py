@@ -11,6 +11,8 @@ from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     file_of,
     files_of_storages,
+    fork_with,
+    judging,
     new_segment_name,
     require_segment_per_storage,
     several_strategies,
@@ -359,6 +361,39 @@ def test_storage_that_children_inherited_has_one_name(owner, stage):
     for held in (tensor, *inherited, back):
         check.equal(held.values(), [30, 31, 32], "each has the values")
     check.equal(new_segment_name(stage, before), name, "there is no other file")
+
+
+@clause("FS-2", "FS-8", vary=("strategy",), start_methods=("fork",))
+def test_name_goes_when_a_forked_child_has_dropped_what_it_inherited(
+    owner, peer, stage
+):
+    """The owner sends or receives a tensor, and has a child that inherits it.
+
+    The peer has dropped it. Owner and child drop it, in either order, and live on.
+    """
+    for received, child_is_first in product((False, True), (True, False)):
+        before = stage.ledger.segments()
+        maker, other = (peer, owner) if received else (owner, peer)
+        made = maker.make([70, 71])
+        arrived = maker.send(made, other)
+        name = new_segment_name(stage, before)
+        held, elsewhere = (arrived, made) if received else (made, arrived)
+        elsewhere.drop()
+        ((inherited,),) = fork_with(owner, [held])
+        first, last = (inherited, held)[:: 1 if child_is_first else -1]
+        first.drop()
+        who = f"{first.actor.name} has dropped it, {last.actor.name} has not"
+        with judging("FS-8"):
+            check.equal(last.values(), [70, 71], f"it has its values: {who}")
+            check(name in stage.ledger.segments(), f"the file is there: {who}")
+        last.drop()
+        with judging("FS-2"):
+            gone = lambda name=name: name not in stage.ledger.segments()  # noqa: E731
+            sentence = f"the file is removed: {first.actor.name} and then "
+            sentence += f"{last.actor.name} have dropped it"
+            eventually(gone, sentence, within=stage.grace)
+            check(inherited.actor.is_alive(), "the child lives on")
+        stage.end_extra()
 
 
 @clause("FS-2", vary=("strategy",))

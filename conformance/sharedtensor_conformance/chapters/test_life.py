@@ -15,6 +15,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     claimed_queues,
     file_of,
+    fork_with,
     holdings_of,
     leftovers,
     overwrite_freed_memory,
@@ -1157,9 +1158,9 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     before = holdings_of(stage, owner, peer)
     tensor = owner.make([191, 192, 193])
     tensor.share()
-    children = [owner.start_peer(arguments=tensor, start_method="fork") for _ in "ab"]
+    held = [inherited for (inherited,) in fork_with(owner, [tensor], count=2)]
+    children = [one.actor for one in held]
     tensor.write(1, -192)
-    held = [child.arguments for child in children]
     tensor.drop()
     for one in held:
         check.equal(one.values(), [191, -192, 193], "each child has the values")

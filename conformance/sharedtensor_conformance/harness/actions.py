@@ -257,6 +257,27 @@ def make_many_long(
     return [actor.call("make", [n, *tail], (length,), dtype) for n in made]
 
 
+class PutAside:
+    """Tensors that a process can drop although they are among its arguments.
+
+    A forked child cannot drop its arguments themselves: what called it refers to them.
+    """
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self.tensors = tensors
+
+
+def put_aside(actor: Any, tensors: list[Any]) -> PutAside:
+    """Return an object that has these tensors, to be inherited by a forked child."""
+    return PutAside(tensors)
+
+
+def take_back(actor: Any, aside: PutAside) -> list[Any]:
+    """Return these tensors, which the object has no more in this process."""
+    tensors, aside.tensors = aside.tensors, []
+    return tensors
+
+
 def share_each(actor: Any, tensors: list[Any]) -> None:
     """Share each tensor by a separate call."""
     for tensor in tensors:

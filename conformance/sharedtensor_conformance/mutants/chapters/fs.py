@@ -189,3 +189,19 @@ def each_argument_has_a_pipe(announce_names):
         announce_names(outbox)
 
     return announce
+
+
+@mutant(
+    "child_keeps_what_it_inherited",
+    "FS-2",
+    replaces="manager.conversation.Conversation.inherit",
+)
+def child_keeps_what_it_inherited(inherit):
+    """A forked child does not give up the names that it has inherited."""
+
+    def inherit_for_good(conversation, connection):
+        inherit(conversation, connection)
+        if connection is not None:
+            conversation.holds.clear()
+
+    return inherit_for_good
