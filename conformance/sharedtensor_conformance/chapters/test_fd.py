@@ -7,7 +7,9 @@ from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
     check_shared_memory,
     file_of,
+    several_strategies,
     share_separately,
+    strategy_set,
     tensors_after_strategy_change,
     wait_until_receivable,
 )
@@ -50,6 +52,42 @@ def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
         tensor.share()
         check.equal(tensor.is_shared(), True, "the tensor is shared")
         check.equal(stage.ledger.segments() - before, set(), "no name belongs to it")
+
+
+@clause("FD-1", vary=("strategy",))
+def test_storages_of_any_size_and_number_have_no_name(sender, receiver, stage):
+    """One tensor of each size is sent and held, and then six small ones at once."""
+    before, held = stage.ledger.segments(), []
+
+    def check_no_name(what):
+        check.equal(stage.ledger.segments() - before, set(), f"no name for {what}")
+
+    for length in LENGTHS:
+        held.append(sender.make_long(length, 81))
+        held.append(sender.send(held[-1], receiver))
+        check.equal(held[-1].read(length - 1), 81, "the tensor arrives")
+        check_no_name(f"{4 * length} bytes")
+    made = sender.request("act", "make_many", TENSORS_HELD, 82)
+    arrived = sender.send(made, receiver)
+    check.equal(arrived[-1].values(), [81 + TENSORS_HELD], "the tensors arrive")
+    check_no_name("several storages of one message")
+
+
+@clause("FD-1", profiles=("strategies",), vary=("strategy",), several_strategies=True)
+def test_storage_sent_on_under_another_strategy_has_no_name(
+    sender, receiver, bystander, stage, strategy
+):
+    """Sender and receiver change to another strategy, and send the tensor again."""
+    before = stage.ledger.segments()
+    tensor = sender.make([26, 27, 28])
+    arrived = sender.send(tensor, receiver)
+    for other in sorted(set(several_strategies(receiver)) - {strategy}):
+        for actor, held in ((receiver, arrived), (sender, tensor)):
+            with strategy_set(actor, other):
+                onward = actor.send(held, bystander)
+                named = stage.ledger.segments() - before
+                check.equal(named, set(), f"no name, though {other} is current")
+                check_shared_memory(tensor, onward)
 
 
 @clause(

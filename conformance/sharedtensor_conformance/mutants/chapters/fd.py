@@ -29,6 +29,70 @@ def unnamed_has_a_name(create_unnamed, release_segment):
     return create, release
 
 
+def _with_names(is_named, release_segment):
+    """Return what gives a segment a file with a name, and what releases both.
+
+    The file is made for the segments of which `is_named` is true.
+    """
+    names = {}
+
+    def give_name(segment):
+        if is_named(segment) and segment.token not in names:
+            names[segment.token] = (
+                f"/dev/shm/sharedtensor-{os.getpid()}-{segment.token}"
+            )
+            with open(names[segment.token], "w"):
+                pass
+
+    def release(segment):
+        release_segment(segment)
+        if segment.token in names:
+            os.unlink(names.pop(segment.token))
+
+    return give_name, release
+
+
+@mutant(
+    "large_or_common_segment_has_a_name",
+    "FD-1",
+    replaces=("segments.create_unnamed", "strategies.release_segment"),
+)
+def large_or_common_segment_has_a_name(create_unnamed, release_segment):
+    """A segment of more than 1 MiB, or of several storages, has a file with a name."""
+
+    def is_named(segment):
+        return segment.nbytes > 1 << 20 or segment.storages is not None
+
+    give_name, release = _with_names(is_named, release_segment)
+
+    def create(token, owner):
+        give_name(owner)
+        return create_unnamed(token, owner)
+
+    return create, release
+
+
+@mutant(
+    "current_strategy_gives_names",
+    "FD-1",
+    replaces=("strategies.FileDescriptor.export", "strategies.release_segment"),
+)
+def current_strategy_gives_names(export, release_segment):
+    """Who sends a storage while `file_system` is current gives it a name."""
+    from sharedtensor import state
+
+    def is_named(segment):
+        return state.strategy == "file_system"
+
+    give_name, release = _with_names(is_named, release_segment)
+
+    def export_with_a_name(self, segment):
+        give_name(segment)
+        return export(self, segment)
+
+    return export_with_a_name, release
+
+
 @mutant(
     "loses_one_descriptor_in_ten",
     "FD-2",
