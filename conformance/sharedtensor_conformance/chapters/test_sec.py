@@ -24,6 +24,9 @@ from sharedtensor_conformance.harness.outcomes import Unsupported
 
 GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 NAME_COUNT = 20
+SEGMENT_LENGTHS = (1, 20_000, 1 << 20)
+"""Lengths of tensors in elements of 4 bytes: within a page, some pages, and 4 MiB."""
+
 ACCESS_ERRORS = ("EACCES", "EPERM")
 LIES = ("size", "window", "outside", "truncated")
 LARGE_EXCESS = 1 << 20
@@ -52,10 +55,19 @@ def check_only_user_has_access(stage, names):
     """Check that only the user has access to the segments with these names."""
     for name in names:
         status = stage.ledger.segment_status(name)
-        check.equal(
-            status["mode"] & GROUP_AND_OTHERS, 0, "group and others may do nothing"
+        sentence = (
+            f"group and others may do nothing to a file of {status['size']} bytes"
         )
+        check.equal(status["mode"] & GROUP_AND_OTHERS, 0, sentence)
         check.equal(status["uid"], os.getuid(), "it belongs to the user")
+
+
+def check_closed_to_nobody(stage, names):
+    """Check that another user can open none of the segments with these names."""
+    for name in names:
+        for action in ("read", "write"):
+            outcome = stage.system.as_nobody(action, f"/dev/shm/{name}")
+            check(outcome in ACCESS_ERRORS, f"another user may not {action} it")
 
 
 @clause("SEC-1", vary=("strategy",))
@@ -78,6 +90,23 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
         owner.make([n + 0.5 for n in range(size)]).share()
     names = files_of_storages(stage, before, 3)
     check_only_user_has_access(stage, names)
+
+
+@clause("SEC-1", "SEC-4", vary=("strategy",))
+def test_segments_of_any_size_and_number_are_closed_to_others(sender, receiver, stage):
+    """Tensors of several sizes are sent one by one, and small ones in one message.
+
+    Another user tries to open each file.
+    """
+    before = stage.ledger.segments()
+    alone = [sender.make_long(length, 1) for length in SEGMENT_LENGTHS]
+    arrived = [sender.send(tensor, receiver) for tensor in alone]
+    together = sender.request("act", "make_many", NAME_COUNT, 2)
+    arrived += sender.send(together, receiver)
+    check.equal(arrived[-1].values(), [1 + NAME_COUNT], "the tensors arrive")
+    names = stage.ledger.segments() - before
+    check_only_user_has_access(stage, names)
+    check_closed_to_nobody(stage, names)
 
 
 @clause("SEC-2", profiles=("share",), vary=(), prefers="fork", isolated=True)
@@ -127,10 +156,7 @@ def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, sta
         arrived = sender.send(tensor, receiver)
     names = files_of_storages(stage, before, 1)
     check_only_user_has_access(stage, names)
-    for name in names:
-        for action in ("read", "write"):
-            outcome = stage.system.as_nobody(action, f"/dev/shm/{name}")
-            check(outcome in ACCESS_ERRORS, f"another user may not {action} it")
+    check_closed_to_nobody(stage, names)
     check_shared_memory(tensor, arrived)
 
 

@@ -15,6 +15,33 @@ def group_may_read(permissions):
     return lambda: 0o640
 
 
+@mutant("large_segment_is_readable", "SEC-1", replaces="segments.created.__enter__")
+def large_segment_is_readable(enter):
+    """Everybody may read the file of a segment of more than 1 MiB."""
+
+    def enter_and_open(self):
+        fd = enter(self)
+        if self.source.nbytes > 1 << 20:
+            os.fchmod(fd, 0o644)
+        return fd
+
+    return enter_and_open
+
+
+@mutant("common_segment_is_readable", "SEC-4", replaces="segments.created.__enter__")
+def common_segment_is_readable(enter):
+    """Everybody may read the file of a segment that several storages lie in."""
+    from sharedtensor import memory
+
+    def enter_and_open(self):
+        fd = enter(self)
+        if isinstance(self.source, memory.Group):
+            os.fchmod(fd, 0o644)
+        return fd
+
+    return enter_and_open
+
+
 @mutant("directory_is_open", "SEC-2", replaces="manager.launch.start")
 def directory_is_open(start):
     """Others may enter the directory of the manager's socket."""
