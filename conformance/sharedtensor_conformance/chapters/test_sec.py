@@ -211,7 +211,10 @@ def is_random(parts):
 
 @clause("SEC-6", vary=("strategy",), prefers="fork", isolated=True)
 def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
-    """While a message is in flight its file is replaced; then it is received."""
+    """While a message is in flight its file is replaced; then it is received.
+
+    What has replaced it is read when the message was received, or refused.
+    """
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
         for how in ("link", "nobody"):
@@ -222,11 +225,18 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
             fresh.system.replace_segment(name, how)
             get = lambda c=channel: receiver.get(sender, c)  # noqa: E731
             arrived, refused = attempt(get)
+            check_replacement_unchanged(fresh, name, how)
             if refused is None:
                 check.equal(arrived.values(), [13, 14, 15], "it has its values")
             check.equal(tensor.values(), [13, 14, 15], "so has the sender's")
             other = receiver.send(receiver.make([16, 17]), sender)
             check.equal(other.values(), [16, 17], "both go on")
+
+
+def check_replacement_unchanged(fresh, name, how):
+    """Check that nobody has written to what took the place of a segment."""
+    unchanged = fresh.system.replacement_is_unchanged(name)
+    check(unchanged, f"what is in the place of the segment ({how}) is not written")
 
 
 OWN_SEGMENT_LENGTH = 1 << 19
@@ -269,9 +279,12 @@ def replace_file_during_send(fresh, sent, receiver, sender, before, how):
     sent[receiver][0].drop()
     require_segment_per_storage(fresh)
     sender.put(sent[sender][0], receiver, unthreaded_channel(fresh))
-    for name in fresh.ledger.segments() - before:
+    names = fresh.ledger.segments() - before
+    for name in names:
         fresh.system.replace_segment(name, how)
     arrived, refused = attempt(lambda: receiver.get(sender, unthreaded_channel(fresh)))
+    for name in names:
+        check_replacement_unchanged(fresh, name, how)
     if refused is None:
         check.equal(arrived.values(), [0, 18, 19], "it has its values")
     for tensor, due in (

@@ -75,19 +75,35 @@ def _connection(path: str) -> str:
     return "EPROTOTYPE"
 
 
-def replace(name: str, how: str, folder: str) -> None:
+class Replacement:
+    """A file of ones that was put in the place of a segment.
+
+    It stays open, to be read also when its name has been removed.
+    """
+
+    def __init__(self, path: str, size: int) -> None:
+        self._content = b"\x01" * size
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(self._fd, self._content)
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file has the content that it was made with."""
+        return os.pread(self._fd, len(self._content) + 1, 0) == self._content
+
+
+def replace(name: str, how: str, folder: str) -> Replacement:
     """Put something else in the place of a segment: a ``link``, or ``nobody``'s file.
 
-    It is as large as the segment and full of ones.
+    It is as large as the segment.
     """
     path = os.path.join(SHM, name)
     size = os.stat(path).st_size
     os.unlink(path)
     target = os.path.join(folder, f"in-place-of-{name}") if how == "link" else path
-    with open(target, "xb") as file:
-        file.write(b"\x01" * size)
+    replacement = Replacement(target, size)
     os.chmod(target, 0o666)
     if how == "link":
         os.symlink(target, path)
     else:
         os.chown(target, _NOBODY, _NOBODY)
+    return replacement

@@ -61,6 +61,7 @@ class Supervisor:
         self.job = job
         self.temporary = stage_folder.temporary(job["root"])
         self.semaphores: set[int] = set()
+        self.replacements: dict[str, other_user.Replacement] = {}
         self.tree = process_tree.ProcessTree()
         if adopted:
             self.owner, private = adopted
@@ -184,7 +185,11 @@ class Supervisor:
     def do_replace(self, name: str, how: str) -> None:
         """Put something else in the place of a segment."""
         self.require_private_shm()
-        other_user.replace(name, how, self.temporary)
+        self.replacements[name] = other_user.replace(name, how, self.temporary)
+
+    def do_replacement_is_unchanged(self, name: str) -> bool:
+        """Return whether what was put in the place of a segment is as it was."""
+        return self.replacements[name].is_unchanged()
 
     def require_private_shm(self) -> None:
         """Raise ValueError where ``/dev/shm`` is shared with others."""

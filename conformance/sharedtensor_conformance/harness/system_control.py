@@ -79,3 +79,8 @@ class SystemControl:
             raise NotRun("the suite replaces files in a /dev/shm of its own only")
         listener().changed("replace a segment")
         self._supervision.ask("replace", name=name, how=how)
+
+    def replacement_is_unchanged(self, name: str) -> bool:
+        """Return whether what `replace_segment` has put there has its content still."""
+        unchanged: bool = self._supervision.ask("replacement_is_unchanged", name=name)
+        return unchanged

@@ -189,3 +189,28 @@ def refused_handle_keeps_its_hold(verify_size):
 def believes_what_lies_beside(verify_part):
     """Where in a common segment a storage lies is believed."""
     return lambda token, nbytes, offset, size: None
+
+
+@mutant("writes_before_it_refuses", "SEC-6", replaces="segments.verify_named")
+def writes_before_it_refuses(verify_named):
+    """A byte is written to a file before it is refused as that of another user."""
+
+    def write_and_verify(fd, name, nbytes):
+        if os.fstat(fd).st_uid != os.geteuid():
+            os.pwrite(fd, b"\x02", 0)
+        verify_named(fd, name, nbytes)
+
+    return write_and_verify
+
+
+@mutant("writes_through_a_link", "SEC-6", replaces="segments.open_file")
+def writes_through_a_link(open_file):
+    """A byte is written to the target of a symbolic link before the link is refused."""
+
+    def write_and_open(path, owner):
+        if os.path.islink(path):
+            with open(path, "r+b") as file:
+                file.write(b"\x02")
+        return open_file(path, owner)
+
+    return write_and_open
