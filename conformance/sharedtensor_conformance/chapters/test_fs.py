@@ -495,6 +495,19 @@ def test_only_sharing_makes_a_file(owner, peer, stage, implementation):
         new_segment_name(stage, before)
 
 
+@clause("FS-6", profiles=("share",), vary=("strategy",))
+def test_only_sharing_makes_a_file_whatever_the_size(owner, peer, stage):
+    """Owner and peer make a tensor of each size; then they share it."""
+    for actor, length in product((owner, peer), LENGTHS):
+        before = stage.ledger.segments()
+        tensor = actor.make_long(length, 3)
+        check.equal(tensor.read(length - 1), 3, "the tensor is there")
+        made = stage.ledger.segments() - before
+        check.equal(made, set(), f"a tensor of {4 * length} bytes has no file")
+        tensor.share()
+        new_segment_name(stage, before)
+
+
 @clause("FS-7", vary=("strategy",))
 def test_file_is_as_large_as_its_storage(sender, receiver, stage):
     """The sender sends storages of less than a page, of whole pages, and of more."""

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -89,6 +90,25 @@ def view_makes_a_file(as_strided):
         return as_strided(self, *window)
 
     return share_and_view
+
+
+@mutant("large_storage_has_a_file", "FS-6", replaces="storage.Storage.__init__")
+def large_storage_has_a_file(init):
+    """Under `file_system` a storage of more than 1 MiB has a file from the start."""
+    from sharedtensor import segments, state
+
+    def remove(path, pid):
+        if os.getpid() == pid:
+            os.unlink(path)
+
+    def init_with_a_file(self, nbytes):
+        init(self, nbytes)
+        if nbytes > 1 << 20 and state.strategy == "file_system":
+            path = f"/dev/shm/{segments.new_name()}"
+            os.close(os.open(path, segments.TO_CREATE, 0o600))
+            weakref.finalize(self, remove, path, os.getpid())
+
+    return init_with_a_file
 
 
 @mutant("files_have_room_to_grow", "FS-7", replaces="segments.map_shared")
