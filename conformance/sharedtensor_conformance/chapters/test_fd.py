@@ -230,6 +230,27 @@ def test_drop_gives_a_descriptor_back_however_large_the_storage_is(
             kept.drop()
 
 
+@clause("FD-4", vary=("strategy",))
+def test_drop_gives_back_the_descriptor_of_one_of_several_in_a_message(
+    sender, receiver, stage
+):
+    """Three storages of 4 MiB come in one message; each side drops one by one."""
+    sender.send(sender.make([1, 2]), receiver).drop()
+    before = stage.holdings(sender, receiver)
+    made = [sender.make_long(LENGTHS[-1], number) for number in range(3)]
+    arrived = sender.send(made, receiver)
+    counts = {sender: len(made), receiver: len(arrived)}
+    for tensors in (arrived, made):
+        while tensors:
+            number = len(tensors) - 1
+            check.equal(tensors[-1].read(0), number, "it has its values until then")
+            dropped = tensors.pop()
+            dropped.drop()
+            counts[dropped.actor] = number
+            sentence = f"with {number} left, the {dropped.actor.name} has as many"
+            stage.check_descriptors(before, counts, sentence)
+
+
 @clause("FD-4", start_methods=("fork",), vary=("strategy",))
 def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
     owner, peer, stage

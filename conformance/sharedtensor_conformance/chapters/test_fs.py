@@ -235,6 +235,30 @@ def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, sta
     eventually(settled, sentence, within=stage.grace)
 
 
+def common_files(tensors):
+    """Return how many files there are that several of these tensors lie in."""
+    return sum(count > 1 for count in Counter(map(file_of, tensors)).values())
+
+
+@clause("FS-3", vary=("strategy",))
+def test_large_storages_keep_no_descriptors_open(sender, receiver, stage):
+    """The sender sends tensors of 4 MiB, one and then three at once; both hold all.
+
+    A file that several of them lie in may cost one descriptor.
+    """
+    first = sender.send(sender.make([1, 2]), receiver)
+    check.equal(first.values(), [1, 2], "the first one arrives")
+    before = stage.holdings(sender, receiver)
+    allowed = 0
+    for count in (1, 3):
+        made = [sender.make_long(LARGE_LENGTH, number) for number in range(count)]
+        arrived = sender.send(made, receiver)
+        check.equal(arrived[-1].read(LARGE_LENGTH - 1), count - 1, "they arrive")
+        allowed += common_files(made)
+        sentence = f"{count} large storages cost no descriptor"
+        stage.check_descriptors(before, {sender: allowed, receiver: allowed}, sentence)
+
+
 @clause("FS-3", profiles=("share",), vary=("strategy",))
 def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     """The owner shares twenty tensors and holds them."""
@@ -274,15 +298,15 @@ def test_storages_among_arguments_keep_no_descriptors_open(owner, peer, stage):
         held = many.arguments
         values = [tensor.values() for tensor in held]
         check.equal(values, [[26 + n] for n in range(MANY_STORAGES)], "they arrive")
-        in_common = [n for n in Counter(map(file_of, held)).values() if n > 1]
+        in_common = common_files(held)
 
         def counts():
             return [child.system.descriptors() for child in (few, many)]  # noqa: B023
 
-        settled = lambda: counts()[1] <= counts()[0] + len(in_common)  # noqa: B023, E731
+        settled = lambda: counts()[1] <= counts()[0] + in_common  # noqa: B023, E731
         sentence = (
             f"with twenty tensors shared {way} a child has no more descriptors than "
-            f"with two, apart from one for each common file, here {len(in_common)}"
+            f"with two, apart from one for each common file, here {in_common}"
         )
         eventually(settled, sentence, within=stage.grace, found=counts)
 

@@ -292,3 +292,41 @@ def descriptor_zero_is_none(release):
         release(self, segment)
 
     return release_but_zero
+
+
+class _ClosedTogether:
+    """Descriptors that are closed with the last reference to this object."""
+
+    def __init__(self):
+        self.descriptors = []
+
+    def __del__(self):
+        for fd in self.descriptors:
+            os.close(fd)
+
+
+@mutant(
+    "message_is_given_back_as_a_whole",
+    "FD-4",
+    replaces=("strategies.FileDescriptor.open", "strategies.FileDescriptor.release"),
+)
+def message_is_given_back_as_a_whole(open_segment, release):
+    """A receiver closes the descriptors of a message with the last of its storages."""
+    from sharedtensor import transport
+
+    together, of_segments = weakref.WeakKeyDictionary(), {}
+
+    def open_and_bind(self, target, token, nbytes, where):
+        segment = open_segment(self, target, token, nbytes, where)
+        inbox = transport.current_inbox()
+        bound = together.setdefault(inbox, _ClosedTogether())
+        bound.descriptors.append(segment.descriptor)
+        of_segments[token] = bound
+        return segment
+
+    def release_unless_bound(self, segment):
+        if of_segments.pop(segment.token, None):
+            segment.descriptor = None
+        release(self, segment)
+
+    return open_and_bind, release_unless_bound

@@ -225,3 +225,38 @@ def child_keeps_what_it_inherited(inherit):
             conversation.holds.clear()
 
     return inherit_for_good
+
+
+@mutant(
+    "large_file_stays_open",
+    "FS-3",
+    replaces=(
+        "strategies.FileSystem.allocate",
+        "strategies.FileSystem.open",
+        "strategies.FileSystem.release",
+    ),
+)
+def large_file_stays_open(allocate, open_segment, release):
+    """The file of a segment of more than 1 MiB is open as long as the segment lives."""
+
+    def keep_open(segment):
+        if segment.nbytes > 1 << 20:
+            path = f"/dev/shm/{segment.token}"
+            segment.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def allocate_and_keep(self, segment, source):
+        allocate(self, segment, source)
+        keep_open(segment)
+
+    def open_and_keep(self, target, token, nbytes, where):
+        segment = open_segment(self, target, token, nbytes, where)
+        keep_open(segment)
+        return segment
+
+    def close_and_release(self, segment):
+        fd, segment.descriptor = segment.descriptor, None
+        if fd is not None:
+            os.close(fd)
+        release(self, segment)
+
+    return allocate_and_keep, open_and_keep, close_and_release
