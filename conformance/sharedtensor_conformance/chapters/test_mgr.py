@@ -29,6 +29,9 @@ from sharedtensor_conformance.harness.outcomes import Unsupported
 from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.harness.stage_folder import folder_for_sockets
 
+LONGEST_ADDRESS = 107
+"""The number of bytes of a path that fit into the address of a socket: unix(7)."""
+
 LONG_NAME_SIZE = 120
 """The length in bytes of a directory's name: longer than the address of a socket."""
 
@@ -341,13 +344,16 @@ def test_process_without_standard_streams_is_served(stage, strategy):
 def check_sharing_in(stage, folder):
     """Share tensors while `folder` is the directory for temporary files.
 
-    Then kill all actors, and wait until their names and the manager are gone.
+    Then kill all actors, and wait until their names and the manager are gone. Return
+    the paths of the manager's sockets.
     """
     with stage.fresh(environment={"TMPDIR": str(folder)}) as fresh:
         share_and_send(fresh.owner, fresh.peer)
-        check(fresh.ledger.managers(), "there is a manager")
+        managers = fresh.ledger.managers()
+        check(managers, "there is a manager")
         kill_all_and_wait(stage, fresh)
         wait_until_managers_end(stage, fresh)
+    return [path for manager in managers for path in manager["sockets"]]
 
 
 @clause(
@@ -363,6 +369,35 @@ def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
     folder.mkdir()
     check_sharing_in(stage, folder)
     check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
+
+
+@clause(
+    "MGR-7",
+    profiles=("share",),
+    **FASTEST_START,
+    start_methods=NO_FORK_SERVER,
+    isolated=True,
+)
+def test_manager_works_under_a_directory_whose_path_is_almost_too_long(stage):
+    """The directory's path can be a socket's address, and what lies in it cannot.
+
+    Then the path of the manager's socket is as long as an address can be, and longer by
+    one byte, if its socket lies in the directory.
+    """
+    with tempfile.TemporaryDirectory(prefix="sts-", dir=folder_for_sockets()) as short:
+        sockets = check_sharing_in(stage, short)
+        below = {
+            len(os.fsencode(path)) - len(short)
+            for path in sockets
+            if path.startswith(short)
+        }
+        exact = {LONGEST_ADDRESS + more - size for size in below for more in (0, 1)}
+        for length in sorted({LONGEST_ADDRESS, *exact}):
+            if (rest := length - len(short) - 1) > 0:
+                folder = Path(short, rest * "x")
+                folder.mkdir()
+                check_sharing_in(stage, folder)
+                check.equal(list(folder.iterdir()), [], "nothing is left in it")
 
 
 @clause(

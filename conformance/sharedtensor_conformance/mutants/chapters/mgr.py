@@ -174,6 +174,31 @@ def manager_needs_a_short_path(candidate_bases, short_path):
 
 
 @mutant(
+    "measures_the_temporary_directory",
+    "MGR-7",
+    replaces=("manager.launch.candidate_bases", "manager.launch.short_path"),
+)
+def measures_the_temporary_directory(candidate_bases, short_path):
+    """The path of the socket is shortened if that of `TMPDIR` is no address."""
+
+    def short_path_under_a_long_one(path):
+        base = os.path.dirname(os.path.dirname(path))
+        return short_path(path) if len(os.fsencode(base)) > 107 else nullcontext(path)
+
+    return temporary_directory_alone, short_path_under_a_long_one
+
+
+@mutant(
+    "address_is_too_long_by_one",
+    "MGR-7",
+    replaces=("manager.launch.candidate_bases", "manager.daemon.SUN_PATH"),
+)
+def address_is_too_long_by_one(candidate_bases, longest):
+    """The path of a socket is used up to 108 bytes, which leaves none for its end."""
+    return temporary_directory_alone, longest + 1
+
+
+@mutant(
     "manager_needs_ascii",
     "MGR-7",
     replaces=("manager.launch.candidate_bases", "manager.launch.start"),
