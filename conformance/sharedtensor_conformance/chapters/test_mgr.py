@@ -55,6 +55,9 @@ FLOOD_MESSAGES = 2000
 MANY_NAMES = 600
 """The number of names that a process drops. A message for each would fill a socket."""
 
+MANAGERS_KILLED = 3
+"""The number of managers of one program that are killed one after the other."""
+
 IDLE_SECONDS = 1.5
 """The number of seconds in which a manager without clients may end; it need not."""
 
@@ -301,6 +304,23 @@ def test_manager_is_started_when_it_is_first_needed(stage, strategy):
         tensor.share()
         check.equal(tensor.values(), [32, 33, 34], "the tensor is shared by name")
         check(fresh.ledger.managers(), "now there is one")
+
+
+@clause("MGR-5", profiles=("share", "strategies"), **FASTEST_START, isolated=True)
+def test_sending_what_was_shared_under_another_strategy_starts_no_manager(
+    stage, strategy
+):
+    """The owner shares under other strategies; it sends, and the peer sends back."""
+    with stage_before_manager(stage, strategy) as fresh:
+        owner, peer = fresh.owner, fresh.peer
+        others = sorted(set(all_strategies(owner)) - {strategy})
+        peer.module.set_sharing_strategy(strategy)
+        for other in others:
+            with strategy_set(owner, other):
+                tensor = share_one(owner, [35, 36])
+            back = peer.send(owner.send(tensor, peer), owner)
+            check.equal(back.values(), [35, 36], "it arrives")
+        check.equal(fresh.ledger.managers(), [], "nobody has needed a manager")
 
 
 ONE_WAY_CHANNELS = ("pipe",)
@@ -641,6 +661,21 @@ def test_manager_that_was_killed_is_replaced(stage):
         check.equal(owner.send(before, peer).values(), [25, 28, 27], "as from before")
         onward = peer.send(arrived, owner)
         check.equal(onward.values(), [25, 28, 27], "in both directions")
+        check_all_exit(fresh)
+
+
+@clause("MGR-14", profiles=("share",), **FASTEST_START, isolated=True)
+def test_manager_that_was_killed_is_replaced_every_time(stage):
+    """The manager is killed, and twice its successor; sharing and sending go on."""
+    with stage.fresh() as fresh:
+        owner, peer = fresh.owner, fresh.peer
+        before, _ = share_and_send(owner, peer)
+        for _ in range(MANAGERS_KILLED):
+            kill_managers(stage, fresh)
+            share_and_send(owner, peer)
+            share_and_send(peer, owner)
+            arrived = owner.send(before, peer)
+            check.equal(arrived.values(), [25, 28, 27], "as from before")
         check_all_exit(fresh)
 
 

@@ -24,6 +24,17 @@ from sharedtensor_conformance.harness.outcomes import Unsupported
 
 GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 NAME_COUNT = 20
+RANDOM_BITS = 32
+ALPHABETS = {
+    "[0-9]*": 10,
+    "[0-9a-f]*": 16,
+    "[0-9A-F]*": 16,
+    "[0-9a-z]*": 36,
+    "[0-9A-Z]*": 36,
+    ".*": 64,
+}
+"""The sizes of the alphabets in which numbers are written, smallest first."""
+
 SEGMENT_LENGTHS = (1, 20_000, 1 << 20)
 """Lengths of tensors in elements of 4 bytes: within a page, some pages, and 4 MiB."""
 
@@ -196,8 +207,37 @@ def test_names_are_neither_counted_nor_used_twice(owner, stage):
         tensor.drop()
         gone = lambda: stage.ledger.segments() <= known  # noqa: E731
         eventually(gone, "its file is removed", within=stage.grace)
-    columns = zip(*(re.split(r"[^0-9A-Za-z]", name) for name in names), strict=True)
-    check(any(is_random(column) for column in columns), "a part of it is random")
+    parts = [part for part in parts_by_place(names) if is_random(part)]
+    check(parts, "a part of it is random")
+    room = sum(map(bits_at_most, parts))
+    sentence = f"which has room for {RANDOM_BITS} bits, not for {room:.0f}: {names[:3]}"
+    check(room >= RANDOM_BITS, sentence)
+
+
+def parts_by_place(names):
+    """Return for each place in the names the parts there, of letters and digits.
+
+    Names with different numbers of parts are taken as one part each.
+    """
+    split = [re.split(r"[^0-9A-Za-z]", name) for name in names]
+    same = len({len(parts) for parts in split}) == 1
+    return list(zip(*split, strict=True)) if same else [tuple(names)]
+
+
+def bits_at_most(parts):
+    """Return how many random bits these parts of names can have at most.
+
+    A place of a part that is the same in all of them has none. The others have as many
+    as the smallest of the common alphabets that all characters are in.
+    """
+    width = max(map(len, parts))
+    places = list(zip(*(part.rjust(width, "0") for part in parts), strict=True))
+    size = next(
+        size
+        for pattern, size in ALPHABETS.items()
+        if all(re.fullmatch(pattern, part) for part in parts)
+    )
+    return math.log2(size) * sum(len(set(place)) > 1 for place in places)
 
 
 def is_random(parts):

@@ -152,6 +152,21 @@ def long_message_starts_the_manager(pack_message):
     return pack
 
 
+@mutant("sending_starts_the_manager", "MGR-5", replaces="protocol.pack_message")
+def sending_starts_the_manager(pack_message):
+    """Under `file_system` a message with a descriptor starts the manager."""
+    from sharedtensor import state
+    from sharedtensor.manager import client
+
+    def pack(obj):
+        message = pack_message(obj)
+        if state.strategy == "file_system" and message.outbox.descriptors:
+            client.address()
+        return message
+
+    return pack
+
+
 @mutant("manager_copies_a_stream", "MGR-6", replaces="manager.launch.spawn")
 def manager_copies_a_stream(spawn):
     """The standard error of the starter is copied before the manager is started."""
@@ -327,6 +342,24 @@ def manager_has_no_successor(reach):
             raise ManagerError(f"{address} is dead") from error
 
     return connect_alone
+
+
+@mutant(
+    "successor_has_no_successor",
+    "MGR-14",
+    replaces="manager.conversation.Conversation.open",
+)
+def successor_has_no_successor(open_connection):
+    """A client has another manager once, and no third one."""
+    replaced = set()
+
+    async def open_once(self, may_create):
+        if self.presence is not None and self.address in replaced:
+            raise self.lost()
+        replaced.update([self.address] if self.presence is not None else [])
+        await open_connection(self, may_create)
+
+    return open_once
 
 
 @mutant(

@@ -82,6 +82,13 @@ def names_are_counted(new_token):
     return lambda: f"{next(numbers):032x}"
 
 
+@mutant("names_have_16_random_bits", "SEC-3", replaces="segments.new_token")
+def names_have_16_random_bits(new_token):
+    """A name is 16 random bits and a number."""
+    numbers = itertools.count()
+    return lambda: f"{os.urandom(2).hex()}{next(numbers):028x}"
+
+
 @mutant("names_are_used_again", "FS-5", replaces="segments.new_token")
 def names_are_used_again(new_token):
     """There are but a few names, which are used in turn."""
