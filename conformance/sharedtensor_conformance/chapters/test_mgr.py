@@ -1,6 +1,7 @@
 """Chapter MGR: the manager, a daemon that removes names which no process can use."""
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     kill_managers,
     strategy_set,
     unthreaded_channel,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import (
     attempt,
@@ -48,6 +50,14 @@ EXTREME_UMASKS = (0o000, 0o777)
 
 LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB."""
+
+MEBIBYTE = 1 << 20
+
+SO_SNDBUFFORCE = 32
+"""The option to set a buffer beyond the limit of the system: socket(7)."""
+
+STRANGER_TIMEOUT = 2.0
+"""The number of seconds that a stranger waits for the manager to read."""
 
 FLOOD_MESSAGES = 2000
 """The number of messages of a stranger that reads no answer."""
@@ -88,7 +98,8 @@ def wait_until_removed(stage, fresh, names, sentence):
     """
     there = lambda: sorted(names & fresh.ledger.segments())  # noqa: E731
     gone = lambda: len(there()) <= fresh.kept  # noqa: E731
-    eventually(gone, sentence, within=stage.grace, found=there)
+    first = lambda: [*there()[:3], f"{len(there())} of {len(names)}"]  # noqa: E731
+    eventually(gone, sentence, within=stage.grace, found=first)
 
 
 def wait_until_managers_end(stage, fresh):
@@ -820,6 +831,30 @@ def sends_a_long_message(stranger):
     send_raw(stranger, b"H" + bytes(100_000))
 
 
+def sends_a_mebibyte_at_once(stranger):
+    """Send a message of 1 MiB, or the longest that the system lets it send."""
+    for option in (SO_SNDBUFFORCE, socket.SO_SNDBUF):  # the first is for root alone
+        with contextlib.suppress(OSError):
+            stranger.setsockopt(socket.SOL_SOCKET, option, 2 * MEBIBYTE)
+            break
+    stranger.settimeout(STRANGER_TIMEOUT)
+    for size in (MEBIBYTE >> more for more in range(4)):
+        try:
+            stranger.send(bytes(size))
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                continue
+        break
+
+
+def sends_a_mebibyte_of_random_bytes(stranger):
+    """Send messages of random bytes, and wait when the manager has to read first."""
+    stranger.settimeout(STRANGER_TIMEOUT)
+    chance = random.Random(61)
+    length = 4096
+    send_raw(stranger, *[chance.randbytes(length) for _ in range(MEBIBYTE // length)])
+
+
 def floods(stranger):
     """Send `FLOOD_MESSAGES` messages."""
     send_raw(stranger, *[b"S01234567"] * FLOOD_MESSAGES)
@@ -832,6 +867,8 @@ ABUSES = (
     reads_no_answer,
     sends_random_bytes,
     sends_a_long_message,
+    sends_a_mebibyte_at_once,
+    sends_a_mebibyte_of_random_bytes,
     floods,
 )
 
@@ -962,20 +999,32 @@ def managers_stopped(fresh):
 
 @clause("MGR-18", profiles=("share",), **FASTEST_START, isolated=True)
 def test_names_go_that_were_dropped_while_the_manager_read_nothing(stage):
-    """The manager is stopped; the peer drops more names than a socket takes messages.
+    """The manager is stopped; three clients drop more names than a socket takes.
 
-    What the peer could not tell the manager then, it can when it shares again.
+    What a client could not tell the manager then, it can when it receives or shares
+    again, or the manager finds that it has ended.
     """
     with stage.fresh() as fresh:
-        kept = share_one(fresh.owner, [67, 68])
+        owner, child = fresh.owner, fresh.owner.start_peer()
+        kept = share_one(owner, [67, 68])
         own = fresh.ledger.segments()
-        for tensor in fresh.peer.request("act", "make_many", MANY_NAMES, 69):
-            tensor.share()
-        names = fresh.ledger.segments() - own
+        goes_on = {
+            fresh.peer: lambda: owner.send(kept, fresh.peer),
+            fresh.bystander: lambda: share_one(fresh.bystander, [70, 71]),
+            child: child.leave,
+        }
+        names = {}
+        for client in goes_on:
+            before = fresh.ledger.segments()
+            made = client.request("act", "make_many", MANY_NAMES, 69)
+            client.request("act", "share_each", made)
+            names[client] = fresh.ledger.segments() - before
         with managers_stopped(fresh):
-            fresh.peer.drop_all()
-        share_one(fresh.peer, [70, 71])
-        wait_until_removed(stage, fresh, names, "all that were dropped are removed")
+            wait_for_all(*(one.start_action("drop_all_but", []) for one in goes_on))
+        for client, how in zip(goes_on, ("received", "shared", "ended"), strict=True):
+            goes_on[client]()
+            sentence = f"what a client dropped is removed when it has {how}"
+            wait_until_removed(stage, fresh, names[client], sentence)
         check(own <= fresh.ledger.segments(), "and no other is")
         check.equal(kept.values(), [67, 68], "which its holder can use")
 

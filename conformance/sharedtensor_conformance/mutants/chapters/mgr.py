@@ -403,6 +403,22 @@ def long_message_ends_the_manager(receive):
     return exit_or_receive
 
 
+@mutant("many_bytes_end_the_manager", "MGR-16", replaces="manager.daemon.receive")
+@in_daemon
+def many_bytes_end_the_manager(receive):
+    """The manager ends when a connection has brought more than 512 KiB."""
+    brought = {}
+
+    def exit_or_receive(connection):
+        size = connection.recv_into(bytearray(1), 1, socket.MSG_PEEK | socket.MSG_TRUNC)
+        brought[connection] = brought.get(connection, 0) + size
+        if brought[connection] > 512 << 10:
+            sys.exit("too much")
+        return receive(connection)
+
+    return exit_or_receive
+
+
 @mutant("manager_waits_for_the_rest", "MGR-16", replaces="manager.daemon.receive")
 @in_daemon
 def manager_waits_for_the_rest(receive):
@@ -474,6 +490,34 @@ def release_is_told_once(deliver):
             deliver(self)
 
     return deliver_or_forget
+
+
+@mutant(
+    "sharing_alone_tells_of_before",
+    "MGR-18",
+    replaces=("manager.client.QueuedMessage.__call__", "strategies.register_name"),
+)
+def sharing_alone_tells_of_before(deliver, register_name):
+    """What a manager did not take at once it is told when its client shares again."""
+    from sharedtensor.finalizers import Postponed
+
+    late, shared_since = set(), []
+
+    def deliver_unless_late(self):
+        if self.argument in late and not shared_since:
+            raise Postponed
+        try:
+            deliver(self)
+        except Postponed:
+            late.add(self.argument)
+            shared_since.clear()
+            raise
+
+    def register_and_tell(name, address):
+        shared_since.append(name)
+        register_name(name, address)
+
+    return deliver_unless_late, register_and_tell
 
 
 @mutant(
