@@ -4,11 +4,18 @@ from functools import partial
 from math import prod
 
 from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.chapters.bundle_checks import (
+    check_bundles_private,
+    check_same_values,
+    make_bundle,
+    make_bundle_with_grads,
+)
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.shared_steps import (
     check_private_memory,
     check_shared_memory,
     judging,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
@@ -653,3 +660,81 @@ def test_pickle_of_an_object_copies_its_tensors(sender, receiver):
 def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind copy it."""
     check_object_copies(sender, receiver, deep_copies)
+
+
+@clause("SHARE-13", vary=())
+def test_copies_of_a_tensor_of_each_dtype_have_its_values(owner, peer, dtype):
+    """The owner pickles and copies a tensor of extremes; both read the pickle."""
+    tensor = owner.make(extremes_of(dtype), dtype=dtype)
+    before = repr(tensor.values())
+    for copies in (copies_by_pickle, deep_copies):
+        for made in copies(tensor, owner, peer):
+            check.equal(repr(made.values()), before, "the copy has the values")
+
+
+def check_bundle_copies(sender, receiver, make, channel):
+    """Check that deep copies of a bundle are private, before and after it is sent.
+
+    `make` returns a new bundle of the sender. The send may be refused.
+    """
+    for is_sent in (False, True):
+        bundle = make()
+        if is_sent:
+            attempt(partial(sender.send, bundle.remote, receiver, channel))
+        before = bundle.description()
+        for remote in deep_copies(bundle.remote, sender, receiver):
+            copy = bundle.received_by(sender, remote)
+            check_same_values(copy.description(), before)
+            check_bundles_private(copy, bundle)
+
+
+@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+def test_deep_copy_of_a_bundle_copies_its_tensors(
+    sender, receiver, implementation, stage
+):
+    """The sender copies tensors of every dtype and layout, before and after a send."""
+    make = partial(make_bundle, sender, implementation)
+    check_bundle_copies(sender, receiver, make, unthreaded_channel(stage))
+
+
+@clause("SHARE-13", profiles=("views", "grad"), vary=("strategy",))
+def test_deep_copy_of_a_bundle_copies_its_grads(
+    sender, receiver, implementation, stage
+):
+    """The sender copies tensors with flags and grads, before and after a send."""
+    make = partial(make_bundle_with_grads, sender, implementation)
+    check_bundle_copies(sender, receiver, make, unthreaded_channel(stage))
+
+
+@clause("SHARE-5", profiles=("drop-in",), vary=("strategy",))
+def test_copies_of_a_shared_tensor_are_not_shared(sender, receiver):
+    """Both sides pickle and copy a tensor that was sent, and ask each copy."""
+    tensor = sender.make([84, 85])
+    arrived = sender.send(tensor, receiver)
+    for actor, own, other in (
+        (sender, tensor, receiver),
+        (receiver, arrived, sender),
+    ):
+        for copies in (copies_by_pickle, deep_copies):
+            for made in copies(own, actor, other):
+                check.equal(made.is_shared(), False, "nobody asked to share the copy")
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_pickle_made_while_a_message_is_made_copies_the_values(
+    sender, receiver, channel
+):
+    """The sender sends an object that pickles a tensor while it is pickled itself.
+
+    The receiver reads the pickle twice; the tensor is private at first, shared then.
+    """
+    tensor = sender.make([86, 87])
+    for _ in range(2):
+        before = tensor.values()
+        made = sender.request("act", "pickles_when_pickled", tensor)
+        if content := sender.send(made, receiver, channel):
+            copies = [receiver.request("act", "unpickled", content) for _ in range(2)]
+            for one in copies:
+                check.equal(one.values(), before, "a copy has the values")
+            check_private_memory(tensor, *copies)
+        sender.send(tensor, receiver, channel)

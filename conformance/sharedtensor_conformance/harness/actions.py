@@ -93,6 +93,22 @@ class SendsWhenPickled:
         return str, ("it was sent",)
 
 
+class PicklesWhenPickled:
+    """An object that is pickled as a pickle of a tensor, as a checkpoint may be.
+
+    It arrives as the bytes of this pickle; as no bytes if the tensor cannot be pickled.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __reduce__(self) -> Any:
+        try:
+            return bytes, (pickle.dumps(self.tensor),)
+        except Exception:
+            return bytes, ()
+
+
 class Uncaught(Exception):
     """An exception of the suite that nothing catches, so that it ends the process."""
 
@@ -139,6 +155,11 @@ def sends_when_pickled(
 
 
 # Copies that no channel makes
+
+
+def pickles_when_pickled(actor: Any, tensor: Any) -> PicklesWhenPickled:
+    """Return an object that pickles a tensor while it is pickled itself."""
+    return PicklesWhenPickled(tensor)
 
 
 def pickled(actor: Any, value: Any) -> bytes:

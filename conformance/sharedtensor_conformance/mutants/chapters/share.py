@@ -383,3 +383,84 @@ def pickles_need_their_maker(reduce_ex):
         return _rebuild_while_it_lives, (os.getpid(), rebuild, arguments), *state
 
     return reduce
+
+
+@mutant(
+    "pickles_narrow_the_numbers",
+    "SHARE-13",
+    replaces="tensors.Tensor.__reduce_ex__",
+)
+def pickles_narrow_the_numbers(reduce_ex):
+    """A pickle has numbers of 64 bits with a fraction as numbers of 32 bits."""
+
+    def reduce(self, protocol):
+        if self.dtype == "float64":
+            self = type(self)(self.detach().numpy().astype("float32"))
+        return reduce_ex(self, protocol)
+
+    return reduce
+
+
+@mutant(
+    "deep_copies_of_private_tensors_are_views",
+    "SHARE-13",
+    replaces="tensors.Tensor.__deepcopy__",
+)
+def deep_copies_of_private_tensors_are_views(deepcopy):
+    """A deep copy of a tensor that is not shared has the memory of the tensor."""
+    view = deep_copies_are_views(deepcopy)
+    return lambda self, memo: (deepcopy if self.is_shared() else view)(self, memo)
+
+
+@mutant(
+    "deep_copies_have_the_grad",
+    "SHARE-13",
+    replaces="tensors.Tensor.__deepcopy__",
+)
+def deep_copies_have_the_grad(deepcopy):
+    """A deep copy of a tensor has the grad of the tensor, and no copy of it."""
+
+    def copy(self, memo):
+        memo[id(self.grad)] = self.grad
+        return deepcopy(self, memo)
+
+    return copy
+
+
+@mutant(
+    "deep_copies_are_shared_again",
+    "SHARE-5",
+    replaces="tensors.Tensor.__deepcopy__",
+)
+def deep_copies_are_shared_again(deepcopy):
+    """A deep copy of a shared tensor is shared, in memory of its own."""
+
+    def copy(self, memo):
+        made = deepcopy(self, memo)
+        return made.share_memory_() if self.is_shared() else made
+
+    return copy
+
+
+@mutant(
+    "pickles_in_a_message_are_handles",
+    "SHARE-13",
+    replaces=("tensors.Tensor.__reduce_ex__", "storage.Storage.__reduce_ex__"),
+)
+def pickles_in_a_message_are_handles(reduce_tensor, reduce_storage):
+    """What is pickled while a message is made is taken for a part of the message."""
+    from sharedtensor import protocol, transport
+
+    def is_part():
+        return transport.current_outbox() is not None
+
+    return (
+        lambda self, version: (
+            protocol.export_tensor(self) if is_part() else reduce_tensor(self, version)
+        ),
+        lambda self, version: (
+            protocol.export_storage(self)
+            if is_part()
+            else reduce_storage(self, version)
+        ),
+    )
