@@ -7,6 +7,7 @@ from math import nan, prod
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.shared_steps import (
     DIFFERENTIABLE,
+    LENGTHS,
     check_private_memory,
     check_shared_memory,
     judging,
@@ -152,6 +153,22 @@ def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     grad = second.grad()
     check(grad is not None, "the grad has arrived")
     check_shared_memory(tensor.grad(), grad)
+
+
+@clause("GRAD-3", vary=("strategy",))
+def test_grad_of_any_size_is_shared(sender, receiver):
+    """The sender sends tensors with grads of any size; both write to the grads."""
+    for length in LENGTHS:
+        last = length - 1
+        tensor = sender.make_long(length, 5)
+        tensor.set_grad(sender.make_long(length, 6))
+        own, grad = tensor.grad(), sender.send(tensor, receiver).grad()
+        check(grad is not None, f"the grad of {length} elements has arrived")
+        for value, (writer, reader) in enumerate(((grad, own), (own, grad)), 7):
+            writer.write(last, value)
+            check.equal(reader.read(last), value, f"the write is read ({length})")
+        for actor in (sender, receiver):
+            actor.drop_all()
 
 
 @clause("GRAD-2", vary=("strategy",))

@@ -4,6 +4,7 @@ import itertools
 
 from sharedtensor_conformance.chapters.shared_steps import (
     LEAK_ROUNDS,
+    LENGTHS,
     check_no_growth,
     check_shared_memory,
     holdings_of,
@@ -140,6 +141,22 @@ def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
         again = sender.send(tensors[number], receiver)
         check.equal(again.address(), held[number].address(), "both have one address")
         check_shared_memory(tensors[number], held[number], again)
+
+
+@clause("RESHARE-3", "RESHARE-4", vary=("strategy",))
+def test_storage_of_any_size_is_mapped_once(sender, receiver):
+    """The sender sends tensors of any size twice; the receiver sends each back."""
+    for length in LENGTHS:
+        tensor = sender.make_long(length, 5)
+        first, second = (sender.send(tensor, receiver) for _ in range(2))
+        found = second.address()
+        check.equal(found, first.address(), f"both have one address ({length})")
+        back = receiver.send(second, sender)
+        with judging("RESHARE-4"):
+            found = back.address()
+            check.equal(found, tensor.address(), f"it is the original's ({length})")
+        for actor in (sender, receiver):
+            actor.drop_all()
 
 
 @clause("RESHARE-4", vary=("strategy",))

@@ -12,6 +12,7 @@ from sharedtensor_conformance.chapters.bundle_checks import (
 )
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.shared_steps import (
+    LENGTHS,
     check_private_memory,
     check_shared_memory,
     judging,
@@ -290,6 +291,41 @@ def test_array_over_the_tensor_survives_sharing(sender, receiver):
         check.equal(arrived.values(), [410, 42, 430], "and so does the receiver")
 
 
+@clause("SHARE-10", may_corrupt=True, profiles=("share",), vary=("strategy",))
+def test_array_over_a_tensor_of_any_size_survives_the_move(sender, receiver):
+    """The sender takes arrays, sends tensors or shares them first, and drops them.
+
+    The last element is written through the array while the sender has the tensor, and
+    after it has dropped the tensor.
+    """
+    for length in LENGTHS:
+        last = length - 1
+        for is_asked in (True, False):
+            tensor = sender.make_long(length, 5)
+            array = tensor.array()
+            if is_asked:
+                attempt(tensor.share)
+            arrived, refused = attempt(partial(sender.send, tensor, receiver))
+            array.write_array(last, 6)
+            check.equal(tensor.read(last), 6, f"the tensor reads the write ({length})")
+            if refused is None:
+                check.equal(arrived.read(last), 6, "and so does the receiver")
+                arrived.write(last, 7)
+                found = array.read_array(last)
+                check.equal(found, 7, f"the array reads that of the other ({length})")
+            before = array.read_array(last)
+            tensor.drop()
+            found = array.read_array(last)
+            check.equal(found, before, f"also without the sender's tensor ({length})")
+            array.write_array(last, 8)
+            check.equal(array.read_array(last), 8, "the array reads its own write")
+            if refused is None:
+                found = arrived.read(last)
+                check.equal(found, 8, f"the receiver reads that write ({length})")
+        for actor in (sender, receiver):
+            actor.drop_all()
+
+
 @clause("SHARE-11", vary=("strategy",))
 def test_clone_of_a_shared_tensor_is_private(sender, receiver):
     """Sender and receiver clone one shared tensor; nobody sees writes to a clone."""
@@ -311,6 +347,27 @@ def test_clone_of_a_tensor_shared_on_request_is_private(owner):
     check.equal(clone.is_shared(), False, "the clone is not shared")
     check.equal(tensor.is_shared(), True, "the tensor still is")
     check_private_memory(clone, tensor)
+
+
+@clause("SHARE-11", vary=("strategy",))
+def test_clone_of_a_shared_tensor_of_any_size_is_private(sender, receiver):
+    """Both sides clone tensors of any size, and write to them after that."""
+    for length in LENGTHS:
+        last = length - 1
+        tensor = sender.make_long(length, 5)
+        arrived = sender.send(tensor, receiver)
+        clones = [tensor.clone(), arrived.clone()]
+        for value, writer in enumerate((arrived, tensor), 6):
+            writer.write(last, value)
+            for clone in clones:
+                check.equal(clone.is_shared(), False, "the clone is not shared")
+                check.equal(clone.read(last), 5, f"it keeps its value ({length})")
+        for clone in clones:
+            clone.write(last, 8)
+        for original in (tensor, arrived):
+            check.equal(original.read(last), 7, f"the tensor keeps its ({length})")
+        for actor in (sender, receiver):
+            actor.drop_all()
 
 
 @clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"), isolated=True)

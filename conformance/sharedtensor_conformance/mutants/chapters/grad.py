@@ -77,6 +77,18 @@ def copies_grad(export_grad):
     return export
 
 
+@mutant("copies_large_grads", "GRAD-3", replaces="protocol.export_grad")
+def copies_large_grads(export_grad):
+    """A grad of 64 KiB or more arrives with its values, as a copy."""
+
+    def export(tensor):
+        grad = export_grad(tensor)
+        is_large = grad is not None and grad.storage.nbytes >= 64 << 10
+        return grad.clone() if is_large else grad
+
+    return export
+
+
 @mutant(
     "grad_of_the_receiver_is_new", "GRAD-3", "GRAD-8", replaces="protocol.export_grad"
 )

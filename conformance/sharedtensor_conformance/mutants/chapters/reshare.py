@@ -47,6 +47,28 @@ def maps_again(find_storage, remember_storage):
     return lambda token: None, lambda storage, segment: storage
 
 
+@mutant(
+    "maps_large_storages_again",
+    "RESHARE-3",
+    "RESHARE-4",
+    replaces=("protocol.find_storage", "protocol.remember_storage"),
+)
+def maps_large_storages_again(find_storage, remember_storage):
+    """A storage of 64 KiB or more is mapped once more each time that it arrives."""
+
+    def is_large(storage):
+        return storage is not None and storage.nbytes >= 64 << 10
+
+    def find(token):
+        found = find_storage(token)
+        return None if is_large(found) else found
+
+    def remember(storage, segment):
+        return storage if is_large(storage) else remember_storage(storage, segment)
+
+    return find, remember
+
+
 @mutant("owner_maps_again", "RESHARE-4", replaces="protocol.move_storage")
 def owner_maps_again(move_storage):
     """Only storages that were received are found again, not those made here."""

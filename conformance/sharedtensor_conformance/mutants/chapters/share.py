@@ -289,6 +289,58 @@ def deep_copies_are_views(deepcopy):
     return view
 
 
+LARGE = 64 << 10
+"""Bytes from which on a library may treat a tensor in another way."""
+
+
+@mutant("large_storages_move_away", "SHARE-10", replaces="protocol.move_storage")
+def large_storages_move_away(move_storage):
+    """The move of 64 KiB or more takes new pages, and arrays do not follow it."""
+    move_away = moves_to_another_address(move_storage)
+
+    def move(storage):
+        (move_away if storage.nbytes >= LARGE else move_storage)(storage)
+
+    return move
+
+
+@mutant("arrays_lose_what_is_dropped", "SHARE-10", replaces="protocol.move_storage")
+def arrays_lose_what_is_dropped(move_storage):
+    """The end of a storage empties its memory, though an array may be over it."""
+
+    from sharedtensor import memory
+
+    def empty(address, size):
+        flags = memory.PRIVATE | memory.MAP_FIXED
+        memory._libc.mmap(address, size, memory.PROTECTION, flags, -1, 0)
+
+    def move(storage):
+        move_storage(storage)
+        weakref.finalize(storage, empty, storage.address, storage.memory.capacity)
+
+    return move
+
+
+@mutant(
+    "clones_of_large_tensors_see_writes",
+    "SHARE-11",
+    replaces=("tensors.Tensor.clone", "segments.map_shared"),
+)
+def clones_of_large_tensors_see_writes(clone, map_shared):
+    """A clone of 64 KiB or more is a private mapping, which shows what others write."""
+
+    def map_or_clone(self):
+        segment = self.storage.segment
+        if segment is None or segment.storages or self.storage.nbytes < LARGE:
+            return clone(self)
+        made = type(self.storage)(self.storage.nbytes)
+        segment.strategy.map_again(made.memory, segment)
+        window = self.storage_offset(), self.shape, self.stride()
+        return type(self).from_storage(made, self.dtype.str, *window)
+
+    return _map_otherwise_during(map_or_clone, map_shared, _map_privately)
+
+
 _pickled: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
@@ -307,10 +359,6 @@ def pickles_name_the_tensor(reduce_ex):
         return _find_pickled, (os.getpid(), id(self), rebuild, arguments)
 
     return reduce
-
-
-LARGE = 64 << 10
-"""Bytes from which on a library may keep a tensor out of a pickle."""
 
 
 @mutant(
