@@ -13,7 +13,8 @@ from sharedtensor_conformance.chapters.shared_steps import (
     judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
-from sharedtensor_conformance.harness.matrix import layouts_of
+from sharedtensor_conformance.harness.matrix import BASE_ELEMENTS, layouts_of
+from sharedtensor_conformance.harness.records import RECORDS
 
 
 def make_leaf(actor, values, grad=None):
@@ -171,6 +172,30 @@ def test_grad_of_any_size_is_shared(sender, receiver):
             actor.drop_all()
 
 
+@clause("GRAD-2", "GRAD-3", profiles=("views",), vary=("strategy",))
+def test_grad_that_is_a_view_arrives_with_its_values_and_is_shared(
+    sender, receiver, implementation
+):
+    """The grad of a tensor is a view of each layout; both sides write to it.
+
+    Programs keep the grads of all parameters in one large tensor.
+    """
+    base = sender.make(list(range(BASE_ELEMENTS)))
+    for layout in layouts_of(implementation):
+        tensor = sender.make([1] * prod(layout.shape), shape=layout.shape)
+        tensor.set_grad(sender.view(base, layout))
+        own, grad = tensor.grad(), sender.send(tensor, receiver).grad()
+        check(grad is not None, f"the grad has arrived ({layout.name})")
+        check.equal(grad.shape(), layout.shape, "it has the shape of the sender's")
+        check.equal(grad.values(), own.values(), f"it has its values ({layout.name})")
+        last = tuple(length - 1 for length in layout.shape)
+        for value, (writer, reader) in enumerate(((grad, own), (own, grad)), 70):
+            writer.write(last, value)
+            with judging("GRAD-3"):
+                due = writer.values()
+                check.equal(reader.values(), due, f"it is shared ({layout.name})")
+
+
 @clause("GRAD-2", vary=("strategy",))
 def test_grad_arrives_whatever_its_values_are(sender, receiver):
     """The sender sends leaves with grads of zeros, of infinities, of no elements."""
@@ -236,6 +261,17 @@ def test_non_leaf_is_refused_while_nothing_is_recorded(sender, receiver, channel
     check.equal(arrived.requires_grad(), True, "the leaf arrives with its flag")
 
 
+@clause("GRAD-5", vary=("strategy",))
+def test_non_leaf_in_an_object_is_refused_in_put(sender, receiver, channel):
+    """The sender puts objects of each kind with a non-leaf in either attribute."""
+    non_leaf = sender.non_leaf(make_leaf(sender, [21, 22]))
+    for kind in RECORDS:
+        for attributes in ((non_leaf, None), (sender.make([23]), [non_leaf])):
+            record = sender.request("act", "make_record", kind, *attributes)
+            with refusal(f"the put of a {kind} raises"):
+                sender.put({"deep": [record]}, receiver, channel)
+
+
 @clause("GRAD-5", vary=("start_method",), start_methods=("spawn", "forkserver"))
 def test_non_leaf_among_the_arguments_of_a_process_is_refused(owner):
     """The owner starts processes with a non-leaf; each start raises."""
@@ -253,6 +289,24 @@ def test_non_leaf_among_the_arguments_of_a_task_is_refused(owner):
         for on in (True, False):
             with grad_mode(owner, on), refusal("the submission raises"):
                 pool.write_and_return(non_leaf, (0,), 20)
+
+
+@clause("GRAD-5", vary=(), prefers="fork")
+def test_non_leaf_that_is_the_result_of_a_task_is_refused(owner):
+    """Workers of a pool return a non-leaf; asking for each result raises."""
+    with owner.pool() as pool:
+        for _ in range(2):
+            with refusal("asking for the result raises"):
+                pool.make_non_leaf([24, 25])
+
+
+@clause("GRAD-5", vary=(), prefers="fork", isolated=True)
+def test_non_leaf_that_is_the_result_of_a_call_is_refused(stage):
+    """Workers of an executor return a non-leaf; asking for each result raises."""
+    with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
+        for _ in range(2):
+            with refusal("asking for the result raises"):
+                pool.make_non_leaf([26, 27])
 
 
 @clause("GRAD-5", vary=("strategy",))

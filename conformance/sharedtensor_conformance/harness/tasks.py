@@ -241,6 +241,13 @@ def make_and_keep(values: list[Any], dtype: str) -> Any:
     return _encode(_kept)
 
 
+def make_non_leaf(values: list[Any], dtype: str) -> Any:
+    """Make a leaf that requires grad, and return a tensor computed from it."""
+    leaf = _operations.make(values, (len(values),), dtype)
+    _operations.set_requires_grad(leaf, True)
+    return _encode(_operations.non_leaf(leaf))
+
+
 def read_kept(index: tuple[int, ...]) -> Any:
     """Return one value of the tensor that the worker keeps."""
     return _operations.read(_kept, index)

@@ -73,6 +73,11 @@ class PoolProxy:
         made: Remote = self._run("make_and_keep", values, dtype)
         return made
 
+    def make_non_leaf(self, values: list[Any], dtype: str = "float32") -> Remote:
+        """Make the worker return a non-leaf that requires grad."""
+        made: Remote = self._run("make_non_leaf", values, dtype)
+        return made
+
     def read_kept(self, index: int | tuple[int, ...]) -> Any:
         """Return one value of the tensor that the worker keeps."""
         return self._run("read_kept", index_tuple(index))

@@ -90,6 +90,26 @@ def copies_large_grads(export_grad):
 
 
 @mutant(
+    "grads_begin_with_their_storage",
+    "GRAD-2",
+    "GRAD-3",
+    replaces="protocol.attach_grad",
+)
+def grads_begin_with_their_storage(attach_grad):
+    """A grad arrives as the first elements of its storage, in a row."""
+    from sharedtensor import Tensor
+    from sharedtensor.layout import contiguous
+
+    def attach(tensor, grad):
+        if grad is not None and not grad.requires_grad:
+            window = 0, grad.shape, contiguous(grad.shape)
+            grad = Tensor.from_storage(grad.storage, grad.dtype.str, *window)
+        attach_grad(tensor, grad)
+
+    return attach
+
+
+@mutant(
     "grad_of_the_receiver_is_new", "GRAD-3", "GRAD-8", replaces="protocol.export_grad"
 )
 def grad_of_the_receiver_is_new(export_grad):
@@ -135,6 +155,43 @@ def sends_nested_non_leaves(refuse_non_leaf, pack_message):
         return pack_message(obj)
 
     return lambda tensor: None, pack
+
+
+@mutant(
+    "queues_look_into_containers_only",
+    "GRAD-5",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def queues_look_into_containers_only(put):
+    """A non-leaf in an object that is no container is lost, as its queue accepts it."""
+    from sharedtensor.errors import NonLeafError
+
+    def has_non_leaf(obj):
+        if type(obj) in (list, tuple):
+            return any(map(has_non_leaf, obj))
+        if isinstance(obj, dict):
+            return any(map(has_non_leaf, obj.values()))
+        return hasattr(obj, "is_leaf")
+
+    def put_or_lose(self, obj, *arguments, **options):
+        try:
+            put(self, obj, *arguments, **options)
+        except NonLeafError:
+            if has_non_leaf(obj):
+                raise
+
+    return put_or_lose
+
+
+@mutant("pools_return_non_leaves", "GRAD-5", replaces="protocol.refuse_non_leaf")
+def pools_return_non_leaves(refuse_non_leaf):
+    """What a worker of a pool returns is sent, though it is no leaf."""
+
+    def refuse(tensor):
+        if "PoolWorker" not in multiprocessing.current_process().name:
+            refuse_non_leaf(tensor)
+
+    return refuse
 
 
 @mutant(
