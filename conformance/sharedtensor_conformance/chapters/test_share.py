@@ -163,6 +163,18 @@ def test_tensor_that_was_sent_is_shared_on_both_sides(sender, receiver, channel)
     check.equal(arrived.is_shared(), True, "the receiver's tensor is shared")
 
 
+@clause("SHARE-6", vary=("strategy",))
+def test_tensor_of_any_shape_that_was_sent_is_shared_on_both_sides(
+    sender, receiver, channel
+):
+    """The sender sends tensors of several shapes, the last ones without elements."""
+    for shape in ((), (1,), (2, 3), (0,), (3, 0, 2)):
+        tensor = sender.make([7] * prod(shape), shape=shape)
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(tensor.is_shared(), True, f"the sender's {shape} is shared")
+        check.equal(arrived.is_shared(), True, f"the receiver's {shape} is shared")
+
+
 @clause("SHARE-7", vary=())
 def test_sharing_changes_neither_values_shape_nor_dtype(owner, dtype):
     """The owner shares a tensor of two dimensions and reads it again."""

@@ -124,6 +124,23 @@ def receiver_says_private(move_storage, is_shared):
     return move, lambda one: is_shared(one) and one.segment.token in moved
 
 
+def _make_empty():
+    from sharedtensor import Storage
+
+    return Storage(0)
+
+
+@mutant("empty_storages_are_not_shared", "SHARE-6", replaces="protocol.export_storage")
+def empty_storages_are_not_shared(export_storage):
+    """A storage without bytes is sent as it is, and the receiver makes another."""
+
+    def export(storage):
+        is_new = storage.nbytes == 0 and not storage.is_shared()
+        return (_make_empty, ()) if is_new else export_storage(storage)
+
+    return export
+
+
 @mutant("sharing_packs_a_view", "SHARE-7", replaces="tensors.Tensor.share_memory_")
 def sharing_packs_a_view(share_memory):
     """`share_memory_()` makes a view that has gaps contiguous."""
