@@ -31,6 +31,23 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
     check.equal(tensor.describe(), expected, "the sender's is as it was")
 
 
+@clause("KIND-1", vary=("strategy",), prefers="fork", may_corrupt=True)
+def test_tensor_of_any_kind_that_is_sent_on_arrives_as_it_is_or_is_refused(
+    sender, receiver, bystander, tensor_kind, stage
+):
+    """The receiver sends a tensor back to the sender, and on to a third process."""
+    tensor = sender.make_kind(tensor_kind)
+    expected = tensor.describe()
+    channel = unthreaded_channel(stage)
+    arrived = try_send(sender, receiver, tensor, channel)
+    if arrived is None:
+        return
+    for place, to in (("its sender", sender), ("a third process", bystander)):
+        onward = try_send(receiver, to, arrived, channel)
+        if onward is not None:
+            check.equal(onward.describe(), expected, f"it arrives at {place} as it was")
+
+
 @clause(
     *("KIND-2", "SHARE-5", "START-3"),
     profiles=("share",),

@@ -1,5 +1,7 @@
 """Mutants of tensors of special kinds, such as those of a subclass."""
 
+import weakref
+
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -13,6 +15,27 @@ def attributes_stay_behind(export_state):
         return None if grad is None else (grad, {})
 
     return export
+
+
+@mutant(
+    "attributes_go_no_further",
+    "KIND-1",
+    replaces=("protocol.attach_state", "protocol.export_state"),
+)
+def attributes_go_no_further(attach_state, export_state):
+    """The attributes of a tensor that was received are not sent on with it."""
+    received = weakref.WeakValueDictionary()
+
+    def attach(tensor, extras):
+        attach_state(tensor, extras)
+        received[id(tensor)] = tensor
+
+    def export(tensor):
+        found = export_state(tensor)
+        is_first = found is None or id(tensor) not in received
+        return found if is_first else (found[0], {})
+
+    return attach, export
 
 
 @mutant("subclass_arrives_as_a_tensor", "KIND-1", replaces="protocol.export_class")
