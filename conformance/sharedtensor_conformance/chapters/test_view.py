@@ -378,7 +378,10 @@ def test_conjugated_view_beside_its_base_arrives_equal_or_is_refused(
 def test_conjugated_view_that_arrives_is_over_the_storage_that_was_sent(
     sender, receiver, implementation
 ):
-    """The sender sends a conjugated view, and then writes to its base."""
+    """The sender sends a conjugated view and writes to its base; the receiver writes.
+
+    The receiver writes through the view, if the view can be written.
+    """
     tensor = sender.make([3 + 1j, 8 - 6j], dtype=complex_dtype(implementation))
     view = sender.conjugate(tensor)
     check.equal(view.values(), [3 - 1j, 8 + 6j], "the view is the conjugate")
@@ -387,6 +390,13 @@ def test_conjugated_view_that_arrives_is_over_the_storage_that_was_sent(
         tensor.write(1, 5 + 2j)
         found = arrived.values()
         check.equal(found, [3 - 1j, 5 - 2j], "the receiver reads the sender's write")
+        _, refused = attempt(lambda: arrived.write(0, 7 - 4j))
+        if refused is None:
+            found = tensor.values()
+            check.equal(found, [7 + 4j, 5 + 2j], "the base reads the receiver's write")
+            tensor.write(1, 9 + 6j)
+            found = arrived.values()
+            check.equal(found, [7 - 4j, 9 - 6j], "the view is over the base as before")
 
 
 @clause("VIEW-10", vary=("strategy",), dtypes=("int32",), views=REINTERPRETED)

@@ -159,6 +159,22 @@ def conjugated_view_is_copied(rebuild_tensor):
     return rebuild
 
 
+@mutant(
+    "conjugated_view_is_copied_when_written",
+    "VIEW-9",
+    replaces="tensors.Tensor.__setitem__",
+)
+def conjugated_view_is_copied_when_written(setitem):
+    """A write through a lazily conjugated view of a shared storage goes to a copy."""
+
+    def write(self, index, value):
+        if self.is_conj() and self.storage.is_shared():
+            self.storage = self.storage.clone()
+        setitem(self, index, value)
+
+    return write
+
+
 @mutant("one_storage_for_each_dtype", "VIEW-10", replaces="protocol.rebuild_tensor")
 def one_storage_for_each_dtype(rebuild_tensor):
     """Views of other dtypes than the first one's arrive over copies."""
