@@ -337,7 +337,6 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
         arrived = sender.send(module, receiver)
         ours, theirs = members_of(sender, module), members_of(receiver, arrived)
         check.equal(sorted(theirs), sorted([*values, *BUFFER_SIZES]), "all are there")
-        check.equal(list(theirs), list(ours), "in the order of the sender's")
         for name, tensor in theirs.items():
             check.equal(tensor.values(), ours[name].values(), f"{name} has its values")
             if length := tensor.shape()[0]:
