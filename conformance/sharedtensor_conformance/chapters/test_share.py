@@ -99,6 +99,17 @@ def test_tensor_of_odd_size_over_several_pages_arrives_whole(sender, receiver):
     check.equal(arrived.values(), values, "every element arrives, to the last")
 
 
+@clause("SHARE-3", vary=("strategy",))
+def test_tensor_of_many_dimensions_arrives_as_it_was(sender, receiver, channel):
+    """The sender sends tensors of four, five and eight dimensions."""
+    for count in (4, 5, 8):
+        shape = (2, 3, *[1, 2] * count)[:count]
+        tensor = sender.make(list(range(prod(shape))), shape=shape)
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(arrived.shape(), shape, "the shape is the sender's")
+        check.equal(arrived.values(), list(range(prod(shape))), "and so are the values")
+
+
 @clause("SHARE-4")
 def test_three_processes_share_one_memory(sender, receiver, bystander, channel):
     """The sender sends one tensor to both others; all three write in turn."""

@@ -73,6 +73,28 @@ def test_view_with_a_dimension_of_one_element_arrives_with_its_strides(
         check.equal(arrived.strides(), view.strides(), f"the strides of {layout.name}")
 
 
+LAYOUTS_OF_MANY_DIMENSIONS = (
+    Layout("four", offset=7, shape=(2, 3, 2, 4), strides=(1, 90, 45, 11)),
+    Layout("five", offset=1, shape=(3, 2, 2, 2, 3), strides=(160, 70, 30, 9, 2)),
+    Layout("eight", offset=5, shape=8 * (2,), strides=(256, 128, 64, 32, 16, 8, 4, 2)),
+)
+"""Layouts of views of a tensor of 600 elements, by their numbers of dimensions."""
+
+
+@clause("VIEW-1", vary=("strategy",))
+def test_view_of_many_dimensions_arrives_with_its_window(
+    sender, receiver, implementation
+):
+    """The sender sends views of a base of distinct values; the receiver reads them."""
+    base = sender.make(list(range(600)))
+    for layout in permitted_layouts(LAYOUTS_OF_MANY_DIMENSIONS, implementation):
+        view = sender.view(base, layout)
+        arrived = sender.send(view, receiver)
+        check.equal(arrived.shape(), layout.shape, f"the shape of {layout.name}")
+        check.equal(arrived.strides(), layout.strides, f"the strides of {layout.name}")
+        check.equal(arrived.values(), view.values(), f"the values of {layout.name}")
+
+
 @clause("VIEW-1", vary=("strategy",), dtypes=("int64",))
 def test_views_arrive_over_each_channel(sender, receiver, channel, implementation):
     """The sender sends a view of each layout; the receiver reads them by index."""

@@ -48,6 +48,21 @@ def runs_forwards(export_window):
     return _change_window(change, export_window)
 
 
+@mutant(
+    "windows_have_three_dimensions",
+    "VIEW-1",
+    "SHARE-3",
+    replaces="protocol.export_window",
+)
+def windows_have_three_dimensions(export_window):
+    """A message has the first three dimensions of a tensor, and no more."""
+
+    def change(tensor, dtype, offset, shape, strides):
+        return dtype, offset, shape[:3], strides[:3]
+
+    return _change_window(change, export_window)
+
+
 @mutant("forgets_the_offset", "VIEW-1", "VIEW-2", replaces="protocol.export_window")
 def forgets_the_offset(export_window):
     """A contiguous view arrives at the begin of its storage."""
