@@ -42,25 +42,30 @@ def _copy_of_tensors(message):
 @mutant(
     "named_arguments_of_tasks_are_copies",
     "CHAN-1",
-    replaces="multiprocessing.pools.Pool.apply_async",
+    replaces="multiprocessing.pools.Pool",
 )
-def named_arguments_of_tasks_are_copies(apply_async):
+def named_arguments_of_tasks_are_copies(pool):
     """A pool sends copies of the tensors among the named arguments of a task."""
-    return lambda self, function, arguments=(), named={}, *rest: apply_async(
-        self, function, arguments, _copy_of_tensors(named), *rest
-    )
+
+    class CopyingPool(pool):
+        def apply_async(self, func, args=(), kwds=None, *callbacks):
+            named = _copy_of_tensors(kwds or {})
+            return super().apply_async(func, args, named, *callbacks)
+
+    return CopyingPool
 
 
-@mutant(
-    "unordered_tasks_are_copies",
-    "CHAN-1",
-    replaces="multiprocessing.pools.Pool.imap_unordered",
-)
-def unordered_tasks_are_copies(imap_unordered):
+@mutant("unordered_tasks_are_copies", "CHAN-1", replaces="multiprocessing.pools.Pool")
+def unordered_tasks_are_copies(pool):
     """A pool whose results may come in any order sends copies of tensors."""
-    return lambda self, function, tasks, *rest: imap_unordered(
-        self, function, map(_copy_of_tensors, tasks), *rest
-    )
+
+    class CopyingPool(pool):
+        def imap_unordered(self, func, iterable, *chunks):
+            return super().imap_unordered(
+                func, map(_copy_of_tensors, iterable), *chunks
+            )
+
+    return CopyingPool
 
 
 @mutant("pool_results_are_copies", "CHAN-2", replaces="protocol.export_tensor")
@@ -301,7 +306,7 @@ def joinable_queue_packs_in_its_thread(put, write_at_once, make_ready, write_mes
 @mutant(
     "start_packs_in_a_thread",
     "CHAN-7",
-    replaces="multiprocessing.context.SpawnProcess.start",
+    replaces="multiprocessing.context._ChildOfThisProgram.start",
 )
 def start_packs_in_a_thread(start):
     """A thread sends lists with tensors to a child when its `start` has returned."""
@@ -314,7 +319,7 @@ def start_packs_in_a_thread(start):
 
     def start_and_send(self):
         late = [argument for argument in self._args if is_late(argument)]
-        if not late:
+        if not late or self._start_method == "fork":
             return start(self)
         reader, writer = Pipe(duplex=False)
         early = [None if is_late(argument) else argument for argument in self._args]
@@ -528,24 +533,26 @@ def one_process_waits_for_room(put):
 @mutant(
     "size_leaves_out_what_waits_to_be_written",
     "CHAN-13",
-    replaces="multiprocessing.queues.Queue.qsize",
+    replaces="multiprocessing.queues.Queue",
 )
-def size_leaves_out_what_waits_to_be_written(qsize):
+def size_leaves_out_what_waits_to_be_written(queue_class):
     """The size of a queue is the number of messages that can be received at once."""
-    return lambda self: qsize(self) - len(self._buffer)
+    qsize = queue_class.qsize
+    queue_class.qsize = lambda self: qsize(self) - len(self._buffer)
+    return queue_class
 
 
 @mutant(
     "size_counts_what_was_refused",
     "CHAN-13",
-    replaces=(
-        "multiprocessing.queues.Queue.put",
-        "multiprocessing.queues.Queue.qsize",
-    ),
+    replaces="multiprocessing.queues.Queue.put",
 )
-def size_counts_what_was_refused(put, qsize):
+def size_counts_what_was_refused(put):
     """The size of a queue includes what it had no room for."""
-    refused = weakref.WeakKeyDictionary()
+    from sharedtensor.multiprocessing.queues import Queue
+
+    refused, qsize = weakref.WeakKeyDictionary(), Queue.qsize
+    Queue.qsize = lambda self: qsize(self) + refused.get(self, 0)
 
     def count(self, *arguments, **options):
         try:
@@ -554,7 +561,7 @@ def size_counts_what_was_refused(put, qsize):
             refused[self] = refused.get(self, 0) + 1
             raise
 
-    return count, lambda self: qsize(self) + refused.get(self, 0)
+    return count
 
 
 @mutant(
