@@ -37,6 +37,11 @@ FILLING_SIZE = 10_000
 or socket.
 """
 
+LONG_MESSAGE_COUNT, LONG_MESSAGE_SIZE = 10, 100_000
+"""The number of messages, and the size in bytes of each, of which none fits into a pipe
+of bytes.
+"""
+
 TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 100, 20_000
 """The number of messages with many tensors each, and the number of bytes beside them.
 Several such messages do not fit into a pipe or socket.
@@ -297,6 +302,29 @@ def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, cha
         arrived, raised = attempt(lambda: fresh.peer.get(fresh.owner, channel))
         if raised is None:
             check.equal(arrived.values(), [54, 55, 56], "it has the values sent")
+
+
+@clause("LIFE-6", vary=("strategy",), channels=("pipe",), starts=True)
+def test_pipe_of_a_child_that_was_killed_amid_a_message_ends(owner, stage):
+    """A child, the only writer, is killed while it waits; then the owner receives.
+
+    Where long messages are written in parts, the child waits for room, and a part of
+    one is in the pipe. Where all have room, the child waits for the next request.
+    """
+    pipe = owner.open_channel("pipe")
+    child = owner.start_peer(arguments=pipe)
+    pipe.close_writer(owner)
+    pile = (pipe, 0, LONG_MESSAGE_COUNT, LONG_MESSAGE_SIZE)
+    more = (pipe, 0, LONG_MESSAGE_COUNT + 1, LONG_MESSAGE_SIZE, stage.grace)
+    writing = child.start_action("put_numbered_messages", *pile)
+    has_come = lambda: pipe.has_message(owner)  # noqa: E731
+    eventually(has_come, "a message, or a part of one, has come", owner.deadline)
+    eventually(writing.is_waiting, "the child waits", child.deadline)
+    child.kill()
+    with refusal("receiving raises when all whole messages are received") as refused:
+        owner.request("act", "get_numbered_messages", *more)
+    kinds = {"EOFError", "OSError"} & set(refused.error.bases)
+    check(kinds, f"it says that the pipe has ended, not: {refused.error}")
 
 
 @clause("LIFE-7", vary=("strategy",))

@@ -158,6 +158,36 @@ def gives_zeros_for_what_is_lost(export_descriptor, rebuild_storage):
 
 
 @mutant(
+    "waits_for_the_rest_of_a_message",
+    "LIFE-6",
+    replaces=("multiprocessing.packets.write", "multiprocessing.packets.read"),
+)
+def waits_for_the_rest_of_a_message(write, read):
+    """A long message is written in many parts, and its reader waits for all of them.
+
+    It does so though its only writer has gone.
+    """
+    from sharedtensor.multiprocessing import packets
+
+    def write_in_parts(end, payload, descriptors, *how):
+        size = memoryview(payload).nbytes
+        for _ in range(10_000 if size > packets.LARGEST_PACKET else 0):
+            write(end, b"the rest comes", (), *how[:2])
+        write(end, payload, descriptors, *how)
+
+    def read_all(*how):
+        found = read(*how)
+        while bytes(found[0]) == b"the rest comes":
+            try:
+                found = read(*how[:2])
+            except (BlockingIOError, EOFError):
+                time.sleep(0.01)
+        return found
+
+    return write_in_parts, read_all
+
+
+@mutant(
     "keeps_one_storage_in_ten",
     "LIFE-7",
     "FD-2",
