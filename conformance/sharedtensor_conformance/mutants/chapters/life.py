@@ -545,6 +545,39 @@ def wipes_at_exit_what_it_sent_on(export_storage, rebuild_storage):
 
 
 @mutant(
+    "wipes_what_it_sent_on_without_its_maker",
+    "LIFE-21",
+    replaces=("protocol.export_handle", "protocol.rebuild_storage"),
+)
+def wipes_what_it_sent_on_without_its_maker(export_handle, rebuild_storage):
+    """A process that exits after the maker of a storage clears it if it sent it on."""
+    from sharedtensor import state
+
+    makers = {}
+
+    def wipe_if_gone(storage, maker):
+        try:
+            os.kill(maker, 0)
+        except ProcessLookupError:
+            storage.bytes[:] = 0
+
+    def export(segment):
+        name, token, nbytes, where = export_handle(segment)
+        maker = makers.get(token, os.getpid())
+        if maker != os.getpid():
+            sent = state.known[token], maker
+            util.Finalize(None, wipe_if_gone, sent, exitpriority=1)
+        return name, token, nbytes, (where, maker)
+
+    def rebuild(storage_class, handle):
+        name, token, nbytes, (where, maker) = handle
+        makers[token] = maker
+        return rebuild_storage(storage_class, (name, token, nbytes, where))
+
+    return export, rebuild
+
+
+@mutant(
     "parent_gives_up_for_its_children",
     "LIFE-22",
     replaces="strategies.release_segment",
