@@ -574,6 +574,17 @@ class Translation:
         line = self.operations.call_source("make", values, shape, "'float32'")
         return self._bind(event, RESULT_NAMES.get("make", "make"), line, False)
 
+    def _act_put_aside(self, event: Event, tensors: list[Any]) -> list[str]:
+        return self._bind(event, "aside", self.source(event.process, tensors), False)
+
+    def _act_take_back(self, event: Event, aside: Any) -> list[str]:
+        process, source = self.process(event.process), self.source(event.process, aside)
+        keys = [key for key, _ in references_in(event.returned)]
+        if all(key in process.sources for key in keys):
+            return [f"{source}.clear()"]
+        names = [self._bind_name(process, key, "inherited") for key in keys]
+        return [f"{name} = {source}.pop(0)" for name in names]
+
     def _act_variable(self, event: Event, name: str) -> list[str]:
         return []
 
