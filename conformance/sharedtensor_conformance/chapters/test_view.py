@@ -81,7 +81,7 @@ LAYOUTS_OF_MANY_DIMENSIONS = (
 """Layouts of views of a tensor of 600 elements, by their numbers of dimensions."""
 
 
-@clause("VIEW-1", vary=("strategy",))
+@clause("VIEW-1", views=("steps",), vary=("strategy",))
 def test_view_of_many_dimensions_arrives_with_its_window(
     sender, receiver, implementation
 ):
