@@ -1066,7 +1066,8 @@ def test_joinable_queue_is_joined_again_and_again(owner):
         channel.join(owner)
 
 
-PUTTING_THREADS, PUTS_PER_THREAD = 4, 20
+PUTTING_THREADS, PUTS_PER_THREAD = 4, 80
+"""How many threads of each process put, and how often: if they race, some miscount."""
 
 
 @clause("CHAN-8", vary=(), prefers="fork", starts=True)
