@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from sharedtensor_conformance.harness import check, clause, eventually
+from sharedtensor_conformance.harness import check, clause, eventually, refusal
 from sharedtensor_conformance.harness.tasks import (
     END_INTERVAL,
     EXIT_STATUSES,
@@ -465,6 +465,22 @@ KILL_TESTS: dict[str, Any] = {
 }
 
 
+@clause("SPAWN-7", **KILL_TESTS)
+def test_no_process_runs_when_the_call_that_joins_them_was_interrupted(
+    stage, start_method
+):
+    """A signal handler raises in the call that has started processes and joins them."""
+    with stage.fresh() as fresh:
+        joining, started = join_in_the_call(stage, fresh, start_method)
+        with refusal("the call raises what the handler raised") as refused:
+            fresh.owner.system.interrupt("keyboard interrupt")
+            joining.answer()
+        found = refused.error.type if refused.error else None
+        check.equal(found, "KeyboardInterrupt", "that is what it raises")
+        running = lambda: [pid for pid in started if is_running(pid)]  # noqa: E731
+        check.equal(running(), [], "no process runs any more")
+
+
 @clause("SPAWN-8", **KILL_TESTS)
 def test_processes_are_ended_when_the_one_that_started_them_is_killed(
     stage, start_method
@@ -499,33 +515,44 @@ def test_processes_are_ended_when_the_one_that_joins_them_is_killed(
 def check_end_with_joiner(stage: Any, method: str) -> None:
     """Kill an owner that starts and joins processes in one call; check that these end.
 
-    The call does not return, so the ledger shows which processes were started, and a
-    tensor that the peer reads shows when all of them run. `method` is the start method,
-    or ``"spawn()"``.
+    `method` is the start method, or ``"spawn()"``.
     """
     with stage.fresh() as fresh:
-        owner = fresh.owner
-        owner.system.raise_on_sigint()
-        tensor = zeros(owner, 3)
-        arrived = owner.send(tensor, fresh.peer)
-        before = fresh.ledger.processes()
-        joining = owner.start_action("start_group", "wait", 3, [tensor], method, True)
-        eventually(
-            lambda: arrived.values() == [100, 101, 102],
-            "all have begun",
-            stage.timeouts.start,
-            found=arrived.values,
-        )
-        check(not joining.has_answered(), "the call joins them")
-        started = {
-            pid: command
-            for pid, command in fresh.ledger.processes().items()
-            if pid not in before and TRACKER_COMMAND not in command
-        }
-        check(len(started) >= 3, f"three processes run: {started}")
-        owner.kill()
+        _, started = join_in_the_call(stage, fresh, method)
+        fresh.owner.kill()
         sentence = "no process runs any more"
         eventually(lambda: not any(map(is_running, started)), sentence, stage.grace)
+
+
+def join_in_the_call(stage: Any, fresh: Any, method: str) -> tuple[Any, dict[int, str]]:
+    """Let the owner of `fresh` start processes that wait, and join them in one call.
+
+    The call does not return, so the ledger shows which processes were started, and a
+    tensor that the peer reads shows when all of them run.
+
+    Returns:
+        The call, and the command of each process by its id.
+    """
+    owner = fresh.owner
+    owner.system.raise_on_sigint()
+    tensor = zeros(owner, 3)
+    arrived = owner.send(tensor, fresh.peer)
+    before = fresh.ledger.processes()
+    joining = owner.start_action("start_group", "wait", 3, [tensor], method, True)
+    eventually(
+        lambda: arrived.values() == [100, 101, 102],
+        "all have begun",
+        stage.timeouts.start,
+        found=arrived.values,
+    )
+    check(not joining.has_answered(), "the call joins them")
+    started = {
+        pid: command
+        for pid, command in fresh.ledger.processes().items()
+        if pid not in before and TRACKER_COMMAND not in command
+    }
+    check(len(started) >= 3, f"three processes run: {started}")
+    return joining, started
 
 
 TRACKER_COMMAND = "resource_tracker"

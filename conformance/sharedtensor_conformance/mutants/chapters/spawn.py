@@ -426,3 +426,18 @@ def spawn_forgives_an_interrupt(spawn):
     return lambda fn, *arguments, **options: spawn(
         _Interruptible(fn), *arguments, **options
     )
+
+
+@mutant(
+    "interrupted_call_leaves_its_processes",
+    "SPAWN-7",
+    replaces="multiprocessing.spawning.ProcessContext.end",
+)
+def interrupted_call_leaves_its_processes(end):
+    """A call that has started processes and is interrupted lets them run on."""
+
+    def end_unless_interrupted(self, *grace):
+        if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            end(self, *grace)
+
+    return end_unless_interrupted
