@@ -14,6 +14,7 @@ from cuda_peers import drop, keep, nothing_stays_allocated, read
 from sharedtensor import cuda
 from sharedtensor.cuda import counts
 from sharedtensor.cuda.devices import device_state
+from sharedtensor_conformance.harness.process_tree import wait_until
 
 DEVICE = "sim:0"
 BESIDE = bytes(16 << 10)  # so that few messages fill a pipe
@@ -149,6 +150,9 @@ def test_a_message_that_its_queue_cannot_write_counts_no_more(monkeypatch, capfd
     broken = mp.get_context("spawn").Queue()
     broken._reader.close()
     broken.put(cuda.tensor([1, 2, 3]))
+    assert wait_until(
+        lambda: not broken._buffer, 10
+    )  # of a closed queue nothing is said
     broken.close()
     broken.join_thread()
     assert "BrokenPipeError" in capfd.readouterr().err

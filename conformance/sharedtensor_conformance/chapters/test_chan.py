@@ -590,7 +590,7 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     check.equal(arrived.values(), [221], "what was put after that arrives")
 
 
-@clause("CHAN-12", vary=(), channels=("queue",))
+@clause("CHAN-12", vary=(), channels=("queue",), starts=True)
 def test_reader_whose_message_another_one_takes_gives_up_in_time(owner):
     """Three children wait with a timeout, again and again; the owner puts one message.
 

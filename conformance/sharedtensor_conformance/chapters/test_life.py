@@ -755,6 +755,10 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
     eventually(as_before, sentence, within=stage.grace)
 
 
+THREADED = "queue"
+"""The kind of channel of which a thread writes what has to wait."""
+
+
 @clause("LIFE-13", vary=("strategy",))
 def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage):
     """Owner and peer put messages on channels of their own, and drop the channels.
@@ -766,7 +770,7 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
 
     def lose(actor, kind, closes):
         channel = actor.open_channel(kind)
-        if kind == "queue":
+        if kind == THREADED:
             fill(actor, channel)
         put_unreceived(actor, channel)
         if closes:
@@ -776,8 +780,8 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
     def lose_all(actor):
         for number, kind in enumerate(kinds):
             lose(actor, kind, bool(number % 2))
-        if "queue" in kinds:
-            lose(actor, "queue", not kinds.index("queue") % 2)
+        if THREADED in kinds:
+            lose(actor, THREADED, not kinds.index(THREADED) % 2)
 
     for actor in (owner, peer):
         lose_all(actor)
@@ -795,7 +799,7 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     """
     before = holdings_of(stage, owner)
     kinds = stage.implementation.channels
-    full = [owner.open_channel("queue")] if "queue" in kinds else []
+    full = [owner.open_channel(THREADED)] if THREADED in kinds else []
     child = owner.start_peer(arguments=full)
     for channel in full:
         fill(owner, channel)

@@ -91,6 +91,10 @@ def share_and_send(one, other):
     return tensor, arrived
 
 
+SHOWN_NAMES = 3
+"""The number of names that the evidence shows, where there are more."""
+
+
 def wait_until_removed(stage, fresh, names, sentence):
     """Wait until the `names` are removed, except those that may be kept for later use.
 
@@ -98,8 +102,15 @@ def wait_until_removed(stage, fresh, names, sentence):
     """
     there = lambda: sorted(names & fresh.ledger.segments())  # noqa: E731
     gone = lambda: len(there()) <= fresh.kept  # noqa: E731
-    first = lambda: [*there()[:3], f"{len(there())} of {len(names)}"]  # noqa: E731
-    eventually(gone, sentence, within=stage.grace, found=first)
+    found = lambda: first_names(there(), len(names))  # noqa: E731
+    eventually(gone, sentence, within=stage.grace, found=found)
+
+
+def first_names(there, count):
+    """Return the names that are there; of many, the first ones and how many of all."""
+    if len(there) <= SHOWN_NAMES:
+        return there
+    return [*there[:SHOWN_NAMES], f"{len(there)} of {count}"]
 
 
 def wait_until_managers_end(stage, fresh):
