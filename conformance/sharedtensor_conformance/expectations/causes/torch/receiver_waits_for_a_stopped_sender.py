@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.multiprocessing as mp
@@ -22,6 +23,14 @@ def send(queue, sent):
     sent.get()
 
 
+def stop(pid):
+    """Stop a process, and wait until each of its threads has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        while "State:\tT" not in status.read_text():
+            time.sleep(0.01)
+
+
 def main():
     """Receive while the sender is stopped, and see how long that takes."""
     context = mp.get_context("spawn")
@@ -29,7 +38,7 @@ def main():
     sender = context.Process(target=send, args=(queue, sent))
     sender.start()
     sent.get()
-    os.kill(sender.pid, signal.SIGSTOP)
+    stop(sender.pid)
     waker = context.Process(target=wake, args=(sender.pid,))
     waker.start()
     began = time.monotonic()
