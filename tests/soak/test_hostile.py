@@ -52,7 +52,8 @@ def test_an_episode_on_a_broken_reference_does_not_hold(
     run, needs, number, mutant, sentence
 ):
     needs("a full /dev/shm", "no processes", "no memory")
-    options = (f"--only={number}", "--hold=0.1", f"--mutant={mutant}")
+    # Long enough that somebody receives meanwhile, on a busy machine too.
+    options = (f"--only={number}", "--hold=0.5", f"--mutant={mutant}")
     done = run("hostile.py", *options)
     assert done.status == 1
     assert sentence in done.record["sentence"]
