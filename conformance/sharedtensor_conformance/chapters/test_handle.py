@@ -46,10 +46,9 @@ def check_version_refused(tensor, other, sender, receiver, channel):
     with refusal(sentence) as refused:
         sender.put(forged, receiver, channel)
         receiver.get_or_lose(sender, channel)
-    if refused.error is not None:
-        for named in (own, version):
-            sentence = f"the exception names version {named}: {refused.error}"
-            check(mentions(refused.error.message, named), sentence)
+    for named in (own, version):
+        sentence = f"the exception names version {named}: {refused.error}"
+        check(mentions(refused.error.message, named), sentence)
     forged.drop()
 
 

@@ -475,8 +475,8 @@ def test_no_process_runs_when_the_call_that_joins_them_was_interrupted(
         with refusal("the call raises what the handler raised") as refused:
             fresh.owner.system.interrupt("keyboard interrupt")
             joining.answer()
-        found = refused.error.type if refused.error else None
-        check.equal(found, "KeyboardInterrupt", "that is what it raises")
+        raised = refused.error.type
+        check.equal(raised, "KeyboardInterrupt", "that is what it raises")
         running = lambda: [pid for pid in started if is_running(pid)]  # noqa: E731
         check.equal(running(), [], "no process runs any more")
 

@@ -86,11 +86,10 @@ class Check:
 check = Check()
 
 
-@dataclass
 class Refusal:
-    """The exception that a `refusal` block caught."""
+    """The exception that a `refusal` block caught. There is one once the block ends."""
 
-    error: RemoteError | None = None
+    error: RemoteError
 
 
 @contextmanager

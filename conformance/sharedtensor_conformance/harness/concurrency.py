@@ -27,7 +27,6 @@ from sharedtensor_conformance.harness.actions import (
     bytes_of_size,
     end,
 )
-from sharedtensor_conformance.harness.checks import wait_until
 
 MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a
@@ -633,7 +632,7 @@ class ThreadWaits(Exception):
 def start_waiting(actor: Any, what: str, *arguments: Any) -> WaitingThread:
     """Execute a request of the controller in a new thread; return when that waits."""
     thread = WaitingThread(partial(getattr(actor, f"do_{what}"), *arguments))
-    wait_until(thread.has_ended_or_waits, THREAD_TIMEOUT)
+    process_tree.wait_until(thread.has_ended_or_waits, THREAD_TIMEOUT)
     return thread
 
 

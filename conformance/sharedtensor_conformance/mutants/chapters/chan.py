@@ -233,50 +233,11 @@ def sets_are_lists(unpack_message):
     return unpack
 
 
-@mutant(
-    "queue_packs_in_its_thread",
-    "CHAN-7",
-    "GRAD-5",
-    replaces=(
-        "multiprocessing.queues.Queue.put",
-        "protocol.write_at_once",
-        "protocol.make_ready",
-        "protocol.write_message",
-    ),
-)
-def queue_packs_in_its_thread(put, write_at_once, make_ready, write_message):
-    """`Queue.put` returns before anything is shared or refused; a thread does it."""
-    from sharedtensor import protocol, transport
+def _packing_in_its_thread(write_at_once, make_ready, write_message):
+    """Return a `put` that shares and refuses nothing, and what does so in the thread.
 
-    class Unpacked(protocol.Message):
-        pass
-
-    def put_unpacked(self, obj, block=True, timeout=None):
-        if not self._sem.acquire(block, timeout):
-            raise queue.Full
-        self._append(Unpacked(obj, transport.Outbox()))
-
-    def pack_and_write(message, channel):
-        if isinstance(message, Unpacked):
-            message = protocol.pack_message(message.payload)
-        write_message(message, channel)
-
-    waits, unready = lambda message, channel: False, lambda message, channel: None
-    return put_unpacked, waits, unready, pack_and_write
-
-
-@mutant(
-    "joinable_queue_packs_in_its_thread",
-    "CHAN-7",
-    replaces=(
-        "multiprocessing.queues.JoinableQueue.put",
-        "protocol.write_at_once",
-        "protocol.make_ready",
-        "protocol.write_message",
-    ),
-)
-def joinable_queue_packs_in_its_thread(put, write_at_once, make_ready, write_message):
-    """A joinable queue leaves the packing to its thread, where other queues do not."""
+    Messages that another `put` has packed are written as they are.
+    """
     from sharedtensor import protocol, transport
 
     class Unpacked(protocol.Message):
@@ -301,6 +262,37 @@ def joinable_queue_packs_in_its_thread(put, write_at_once, make_ready, write_mes
         write_message(message, channel)
 
     return put_unpacked, write_packed_at_once, make_packed_ready, pack_and_write
+
+
+@mutant(
+    "queue_packs_in_its_thread",
+    "CHAN-7",
+    "GRAD-5",
+    replaces=(
+        "multiprocessing.queues.Queue.put",
+        "protocol.write_at_once",
+        "protocol.make_ready",
+        "protocol.write_message",
+    ),
+)
+def queue_packs_in_its_thread(put, *writing):
+    """`Queue.put` returns before anything is shared or refused; a thread does it."""
+    return _packing_in_its_thread(*writing)
+
+
+@mutant(
+    "joinable_queue_packs_in_its_thread",
+    "CHAN-7",
+    replaces=(
+        "multiprocessing.queues.JoinableQueue.put",
+        "protocol.write_at_once",
+        "protocol.make_ready",
+        "protocol.write_message",
+    ),
+)
+def joinable_queue_packs_in_its_thread(put, *writing):
+    """A joinable queue leaves the packing to its thread, where other queues do not."""
+    return _packing_in_its_thread(*writing)
 
 
 @mutant(
