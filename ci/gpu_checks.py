@@ -250,11 +250,12 @@ def _chosen(
 ) -> Iterator[Step]:
     how = {"emulated": options.emulated, "lock": options.lock}
     every = list(steps(python, record.folder.absolute(), met, **how))
-    unknown = set(options.again) - {step.name for step in every} - {"all"}
+    only = set(options.only)
+    unknown = (set(options.again) | only) - {step.name for step in every} - {"all"}
     if unknown:
         names = ", ".join(step.name for step in every)
         raise Unfit(f"there is no step {min(unknown)}; steps are {names}.")
-    yield from every
+    yield from (step for step in every if not only or only & {step.name, "all"})
 
 
 def _all(
@@ -293,6 +294,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--out", metavar="FOLDER", type=Path, default="gpu-checks", help=text)
     text = "run this step again although it has ended; 'all' for all (may be repeated)"
     add("--again", metavar="STEP", action="append", default=[], help=text)
+    text = "run only this step (may be repeated)"
+    add("--only", metavar="STEP", action="append", default=[], help=text)
     text = "time limit for all steps together (default: %(default)g)"
     add("--budget", metavar="SECONDS", type=float, default=BUDGET, help=text)
     add_runner_options(parser)

@@ -125,6 +125,20 @@ def test_every_clause_of_the_chapter_is_in_one_group(checks):
     )
 
 
+def test_only_the_steps_that_are_asked_for_are_chosen(checks, tmp_path):
+    record = checks.Record(tmp_path, "k", emulated=False)
+
+    def chosen(*only):
+        options = SimpleNamespace(again=[], only=only, emulated=False, lock="l")
+        found = checks._chosen(options, "py", record, {"libraries": {}})
+        return [step.name for step in found]
+
+    assert chosen("torch", "rules") == ["rules", "torch"]
+    assert chosen() == chosen("all") != []
+    with pytest.raises(checks.Unfit, match="there is no step one"):
+        chosen("one")
+
+
 def test_limits_of_all_steps_are_said_and_emulated_ones_say_so(checks, tmp_path):
     facts = {"libraries": {}}
     every = list(checks.steps("py", tmp_path, facts, emulated=True, lock="l"))
