@@ -382,7 +382,7 @@ def test_allocating_collects_before_it_gives_up(peer):
 
 def test_when_all_slots_are_used_the_send_is_refused(monkeypatch):
     table = counts.CountTable.create()
-    table.slots["state"] = counts.IN_FLIGHT
+    table.slots["state"], table.used[0] = counts.IN_FLIGHT, counts.SLOTS
     monkeypatch.setattr(device_state(DEVICE), "own_table", table)
     tensor = cuda.tensor([1])
     with pytest.raises(cuda.DeviceError, match="receive and drop some"):
@@ -396,6 +396,7 @@ def test_a_dead_process_is_known_by_its_number_and_its_start(monkeypatch):
     table = counts.CountTable.create()
     for slot, (pid, start) in enumerate([dead, *living]):
         table.slots[slot] = (counts.HELD, 1, 1, pid, start)
+        table.used[0] = slot + 1
     table.vacate_dead()
     assert table.slots["state"][:5].tolist() == [counts.VACANT, *[counts.HELD] * 4]
 

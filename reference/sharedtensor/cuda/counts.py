@@ -26,7 +26,7 @@ import numpy as np
 
 from .errors import DeviceError, ReceivedTwiceError
 from .liveness import is_alive, own_identity
-from .shared_file import Address, SharedFile
+from .shared_file import TOKEN_BYTES, Address, SharedFile
 
 FILE_NAME = "device-counts"
 HEADER_BYTES = 64
@@ -44,6 +44,8 @@ class CountTable:
         self.file = file
         self.address = address  # the maker's, whoever passes it on
         self.claimed: Count | None = None
+        # How many slots were ever claimed: only these are looked through.
+        self.used = np.ndarray(1, "i8", file.memory, TOKEN_BYTES)
         self.slots = np.ndarray(SLOTS, SLOT, file.memory, HEADER_BYTES)
 
     @classmethod
@@ -64,13 +66,7 @@ class CountTable:
         whatever interrupts this.
         """
         with self.file.locked():
-            vacant = np.flatnonzero(self.slots["state"] == VACANT)
-            if not len(vacant):
-                raise DeviceError(
-                    f"{SLOTS} sent device tensors are in flight or held by "
-                    "receivers; receive and drop some before sending more."
-                )
-            slot = int(vacant[0])
+            slot = self._vacant_slot()
             row = self.slots[slot]
             row["allocation"] = allocation
             row["serial"] += 1
@@ -78,23 +74,43 @@ class CountTable:
             row["state"] = IN_FLIGHT
             return count
 
+    def _vacant_slot(self) -> int:
+        """Return a slot that nobody has. Its caller holds the lock."""
+        states = self._used_slots()["state"]
+        lowest = int(states.argmin()) if len(states) else 0
+        if len(states) and states[lowest] == VACANT:
+            return lowest
+        if len(states) == SLOTS:
+            raise DeviceError(
+                f"{SLOTS} sent device tensors are in flight or held by receivers; "
+                "receive and drop some before sending more."
+            )
+        self.used[0] += 1
+        return len(states)
+
+    def _used_slots(self) -> np.ndarray:
+        """Return those of the slots that were ever claimed."""
+        return self.slots[: int(self.used[0])]
+
     def counted(self) -> set[int]:
         """Return the allocations that messages or living receivers refer to."""
         with self.file.locked():
             self.vacate_dead()
-            return set(self.slots["allocation"][self.slots["state"] != VACANT].tolist())
+            slots = self._used_slots()
+            return set(slots["allocation"][slots["state"] != VACANT].tolist())
 
     def vacate_dead(self) -> None:
         """Vacate the slots of receivers that have died, and of nobody else.
 
         Clauses CUDA-15 and CUDA-16. Its caller holds the lock.
         """
-        received = self.slots["state"] >= TAKEN
-        holders = np.unique(self.slots[["pid", "start"]][received])
+        slots = self._used_slots()
+        received = slots["state"] >= TAKEN
+        holders = np.unique(slots[["pid", "start"]][received])
         for pid, start in holders.tolist():
             if not is_alive(pid, start):
-                theirs = (self.slots["pid"] == pid) & (self.slots["start"] == start)
-                self.slots["state"][received & theirs] = VACANT
+                theirs = (slots["pid"] == pid) & (slots["start"] == start)
+                slots["state"][received & theirs] = VACANT
 
 
 @dataclass(frozen=True)

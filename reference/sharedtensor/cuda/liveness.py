@@ -6,6 +6,7 @@ time at which that process started are one.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import NamedTuple
 
@@ -31,11 +32,15 @@ def identity_of(pid: int) -> Identity | None:
     return None if fields[0] in (b"Z", b"X") else Identity(pid, int(fields[19]))
 
 
+@functools.cache
 def own_identity() -> Identity:
     """Return the identity of this process."""
     identity = identity_of(os.getpid())
     assert identity is not None, "a process that runs is alive"
     return identity
+
+
+os.register_at_fork(after_in_child=own_identity.cache_clear)
 
 
 def is_alive(pid: int, start: int) -> bool:

@@ -133,6 +133,7 @@ def claims_without_the_lock(table, allocation):
     slot = int(np.flatnonzero(table.slots["state"] == counts.VACANT)[0])
     process.observe(slot)
     process.point("claims it")
+    table.used[0] = max(table.used[0], slot + 1)
     row = table.slots[slot]
     row["allocation"] = allocation
     row["serial"] += 1
