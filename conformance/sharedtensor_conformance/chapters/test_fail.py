@@ -17,6 +17,11 @@ from sharedtensor_conformance.chapters.shared_steps import (
     wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.exhaustion import (
+    MAX_EXHAUSTED_MAPPINGS,
+    allowed_mappings,
+)
+from sharedtensor_conformance.harness.outcomes import NotRun
 
 LENGTH = 4096
 """The number of elements of a tensor of four pages."""
@@ -29,8 +34,11 @@ TOO_LITTLE = 3 * SIZE + SIZE // 2
 SHORTAGES = (("descriptors", 1), ("memory", 0), ("descriptors", 2), ("descriptors", 0))
 """The resources that the actors lack in turn, and how much of each is left."""
 
-MAPPING_SHORTAGES = (("memory", 0), ("memory", SIZE), ("mappings", 0))
+MEMORY_SHORTAGES = (("memory", 0), ("memory", SIZE))
 """The limits that permit no mapping, or too few for a message of two tensors."""
+
+MAPPING_SHORTAGES = (("mappings", 0),)
+"""The same by the number of mappings."""
 
 
 def make_large(actor, number):
@@ -62,6 +70,19 @@ def check_writable(tensor, values):
         tensor.write(index, changed[index])
     check.equal(tensor.values(), changed, "every element can be written")
     return changed
+
+
+def require_exhaustible_mappings():
+    """Check that a process can be given all mappings that the system allows.
+
+    Raises:
+        NotRun: the system allows too many of them.
+    """
+    if (allowed := allowed_mappings()) > MAX_EXHAUSTED_MAPPINGS:
+        raise NotRun(
+            f"the system allows {allowed} mappings to each process, and no more than "
+            f"{MAX_EXHAUSTED_MAPPINGS} are used up; lower vm.max_map_count"
+        )
 
 
 def check_added_files(count, before, stage):
@@ -337,10 +358,9 @@ def test_tensor_that_fits_into_the_largest_file_can_be_shared(sender, receiver, 
         drop_all(tensor, arrived)
 
 
-@clause("FAIL-6", vary=("strategy",), pairwise=True)
-def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
-    """The sender puts two tensors when it can map no more memory, or too little."""
-    for number, (what, spare) in enumerate(MAPPING_SHORTAGES):
+def check_put_in_shortages(shortages, sender, receiver, channel):
+    """Put two tensors in each shortage; check that they can be sent afterwards."""
+    for number, (what, spare) in enumerate(shortages):
         made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         with sender.system.exhausted(what, spare):
@@ -351,10 +371,9 @@ def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
         drop_all(*tensors, *arrived)
 
 
-@clause("FAIL-7", vary=("strategy",), pairwise=True)
-def test_receive_without_mappings_works_or_is_refused(sender, receiver, channel):
-    """The receiver gets two tensors when it can map no more memory, or too little."""
-    for number, (what, spare) in enumerate(MAPPING_SHORTAGES):
+def check_receive_in_shortages(shortages, sender, receiver, channel):
+    """Receive two tensors in each shortage; check that later messages arrive."""
+    for number, (what, spare) in enumerate(shortages):
         made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         later = put_three_messages(number, tensors, sender, receiver, channel)
@@ -363,6 +382,32 @@ def test_receive_without_mappings_works_or_is_refused(sender, receiver, channel)
         check_values(tensors, rows, "the sender's tensors have their values")
         check_later_messages(number, later, sender, receiver, channel)
         drop_all(*tensors)
+
+
+@clause("FAIL-6", vary=("strategy",), pairwise=True)
+def test_put_without_address_space_works_or_is_refused(sender, receiver, channel):
+    """The sender puts two tensors when its address space may not grow, or too little."""
+    check_put_in_shortages(MEMORY_SHORTAGES, sender, receiver, channel)
+
+
+@clause("FAIL-6", vary=("strategy",), pairwise=True)
+def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
+    """The sender puts two tensors when it has all mappings that it may have."""
+    require_exhaustible_mappings()
+    check_put_in_shortages(MAPPING_SHORTAGES, sender, receiver, channel)
+
+
+@clause("FAIL-7", vary=("strategy",), pairwise=True)
+def test_receive_without_address_space_works_or_is_refused(sender, receiver, channel):
+    """The receiver gets two tensors when its address space may not grow, or little."""
+    check_receive_in_shortages(MEMORY_SHORTAGES, sender, receiver, channel)
+
+
+@clause("FAIL-7", vary=("strategy",), pairwise=True)
+def test_receive_without_mappings_works_or_is_refused(sender, receiver, channel):
+    """The receiver gets two tensors when it has all mappings that it may have."""
+    require_exhaustible_mappings()
+    check_receive_in_shortages(MAPPING_SHORTAGES, sender, receiver, channel)
 
 
 @clause("FAIL-8", vary=("strategy",), pairwise=True)

@@ -24,14 +24,10 @@ Restore = Callable[[], None]
 
 MAX_MAPPINGS_FILE = "/proc/sys/vm/max_map_count"
 MAX_EXHAUSTED_MAPPINGS = 1 << 20
-"""If the system allows more mappings than this, they are not exhausted."""
+"""If the system allows more mappings than this, to exhaust them takes too long."""
 
 _SPARE_OBJECTS = 20_000
 _PROT_NONE, _PROT_READ = 0, mmap.PROT_READ  # mmap(2)
-
-
-class CannotExhaust(Exception):
-    """The system has too much of the resource to exhaust it."""
 
 
 def exhaust(what: str, spare: int) -> Restore:
@@ -41,9 +37,6 @@ def exhaust(what: str, spare: int) -> Restore:
         what: ``descriptors``, ``mappings``, ``memory`` or ``file_size``.
         spare: the units that are left; bytes for the last two. For ``mappings`` it has
             to be even.
-
-    Raises:
-        CannotExhaust: the system has too much of the resource.
     """
     spare_objects = _spare_objects()
     give_back: Restore = {
@@ -58,6 +51,12 @@ def exhaust(what: str, spare: int) -> Restore:
         spare_objects.clear()
 
     return restore
+
+
+def allowed_mappings() -> int:
+    """Return how many mappings the system allows to each process."""
+    with open(MAX_MAPPINGS_FILE) as file:
+        return int(file.read())
 
 
 def _spare_objects() -> list[bytes]:
@@ -116,10 +115,9 @@ def _exhaust_mappings(spare: int) -> Restore:
     The kernel merges adjacent mappings with the same protection, so every second page
     gets another protection. `spare` has to be even.
     """
-    with open(MAX_MAPPINGS_FILE) as file:
-        allowed = int(file.read())
+    allowed = allowed_mappings()
     if allowed > MAX_EXHAUSTED_MAPPINGS:
-        raise CannotExhaust(f"the system allows {allowed} mappings to each process")
+        raise RuntimeError(f"the system allows {allowed} mappings to each process")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 4]

@@ -63,11 +63,12 @@ def never_frees(may_free):
 
 @mutant("device_tensor_has_a_segment", "CUDA-5", replaces="cuda.protocol.count_send")
 def device_tensor_has_a_segment(count_send):
-    """A send of a device tensor makes a file in `/dev/shm` beside it."""
+    """A send of a device tensor makes a file of the same size in `/dev/shm`."""
 
     def count_and_make_file(table, allocation):
         name = f"sharedtensor-{os.getpid()}-{os.urandom(16).hex()}"
-        with open(f"/dev/shm/{name}", "w"):
+        with open(f"/dev/shm/{name}", "w") as file:
+            file.truncate(allocation.nbytes)
             return count_send(table, allocation)
 
     return count_and_make_file
