@@ -40,7 +40,8 @@ def file_of(name: str) -> Path:
     """Return the path of a name like ``Lib/queue.py`` or ``torch/storage.py``."""
     if name.startswith(STANDARD):
         return Path(sysconfig.get_path("stdlib"), name.removeprefix(STANDARD))
-    return Path(sysconfig.get_path("platlib"), name)
+    there = (Path(folder, name) for folder in sys.path)
+    return next((file for file in there if file.is_file()), Path(name))
 
 
 def member(scope: ast.AST, name: str) -> ast.AST | None:

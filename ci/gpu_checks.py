@@ -101,6 +101,8 @@ def steps(
         title = f"CUDA-{', '.join(numbers.split())}"
         one = "--strategy=file_descriptor"
         yield Step(f"cuda-{name}", title, 90, suite(f"cuda-{name}", *clauses, one))
+    cost = (python, HERE / "send_cost.py", *label, "--out", out / "cost.json")
+    yield Step("cost", "What a send costs beside the driver's calls", 60, cost)
     gate = (sys.executable, HERE / "gpu_gate.py", "--python", python, *label)
     # One run may need most of the time: on two processors, that on the CPU.
     where = ("--report", out / "gate.jsonl", "--lock", f"{lock}.gate", "--limit", 340)
@@ -108,9 +110,7 @@ def steps(
     torch = "" if "torch" in facts["libraries"] else "torch is not in the environment"
     torch = "torch cannot use the emulated runtime" if emulated else torch
     of_torch = suite("torch", "--profile=cuda", impl="torch-cuda")
-    yield Step("torch", "PyTorch on the device", 150, of_torch, torch)
-    cost = (python, HERE / "send_cost.py", *label, "--out", out / "cost.json")
-    yield Step("cost", "What a send costs beside the driver's calls", 60, cost)
+    yield Step("torch", "PyTorch on the device", 240, of_torch, torch)
     back = (sys.executable, FITNESS, *label, "--compare", out / "facts.json")
     yield Step("memory", "The device's memory is back", 30, back)
 

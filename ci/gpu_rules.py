@@ -13,17 +13,20 @@ import contextlib
 import json
 import multiprocessing
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from sharedtensor import cuda
 from sharedtensor.cuda import devices
-from sharedtensor.cuda.errors import DeviceError, ForkError, OutOfDeviceMemoryError
+from sharedtensor.cuda.errors import DeviceError, OutOfDeviceMemoryError
 from sharedtensor.cuda.rules import RULES
 from sharedtensor_conformance.adapters.reference import is_emulated
 
 TIMEOUT = 60.0
+FORK_TIMEOUT = 15.0
+PAUSE = 0.05
 OLD, NEW, NEWER = b"old.....", b"new.....", b"newer..."
 Check = Callable[[Any, "Other"], bool]
 CHECKS: dict[str, Check] = {}
@@ -154,6 +157,20 @@ def _not_in_exporter(driver: Any, other: Other) -> bool:
         return refuses(driver.open_handle, driver.ipc_handle(base))
 
 
+@rule("exporter-outlives")
+def _exporter_outlives(driver: Any, other: Other) -> bool:
+    maker = Other(driver.name)
+    maker.synchronize()  # from now on its own part of the device is in use
+    free, total = driver.memory_info()
+    maker.ipc_handle(maker.allocate(total // 16))
+    taken = free - driver.memory_info()[0]
+    maker.end()
+    deadline = time.monotonic() + TIMEOUT
+    while driver.memory_info()[0] < free and time.monotonic() < deadline:
+        time.sleep(PAUSE)
+    return bool(taken >= total // 16 and driver.memory_info()[0] >= free)
+
+
 @rule("copy-to-host-completes")
 def _copy_to_host_completes(driver: Any, other: Other) -> bool:
     with block(driver) as base:
@@ -250,18 +267,25 @@ def _no_fork(driver: Any, other: Other) -> bool:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=_expect_fork_error, args=(driver,))
     child.start()
-    child.join(TIMEOUT)
+    child.join(FORK_TIMEOUT)
     if child.is_alive():
         child.kill()
     return child.exitcode == 0
 
 
 def _expect_fork_error(driver: Any) -> None:
+    """Exit with 0 if the library refuses, and below it the runtime, if there is one."""
+    runtime = getattr(driver, "_runtime", None)
+    library = refuses(driver.memory_info)
+    sys.exit(not (library and (runtime is None or _runtime_refuses(runtime))))
+
+
+def _runtime_refuses(runtime: Any) -> bool:
     try:
-        driver.memory_info()
-    except ForkError:
-        return
-    sys.exit(1)
+        runtime.malloc(1)
+    except runtime.CUDARuntimeError:
+        return True
+    return False
 
 
 def judge(device: str) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
     python ci/run_causes.py torch
     python ci/run_causes.py torch --out=docs/reports/causes/torch.json
+    python ci/run_causes.py torch --device --out=docs/reports/causes/torch-device.json
 
 An expectation names a program in plain code of the implementation, which exits with 0
 as long as the deviation shows. If a program exits with another status, the deviation is
 gone or its cause was wrong, and this script fails. So expectations cannot remain after
 their deviations are gone. Programs of expectations for other releases than the
-installed one are not run. Processes and files that a program leaves behind are removed
+installed one are not run. Programs in a folder ``device`` need a CUDA device, and only
+they are run with ``--device``. Processes and files that a program leaves behind are removed
 (see `bounded`).
 
 With ``--out``, the script records the output of the programs, the versions, and the
@@ -77,21 +79,30 @@ def main() -> int:
     parser.add_argument(
         "--python", default=sys.executable, help="an interpreter that can import it"
     )
+    parser.add_argument(
+        "--device",
+        action="store_true",
+        help="run the programs that need a CUDA device instead of the others",
+    )
     parser.add_argument("--out", type=Path, help="the record to write (JSON)")
     options = parser.parse_args()
-    programs = sorted((CAUSES / options.implementation).rglob("*.py"))
+    programs = [
+        program
+        for program in sorted((CAUSES / options.implementation).rglob("*.py"))
+        if (program.parent.name == "device") == options.device
+    ]
     if not programs:
         print(f"There are no programs of {options.implementation!r} in {CAUSES}.")
         return 2
     others = of_other_releases(options.implementation, options.python)
     programs = [program for program in programs if program not in others]
-    lines = lines_of(options.implementation, options.python) if options.out else {}
     outputs = {program: output_of(program, options.python) for program in programs}
     shown = {program: said for program, said in outputs.items() if said is not None}
     print(f"{len(shown)} of {len(outputs)} deviations show.")
     if len(shown) < len(outputs):
         return 1
     if options.out:
+        lines = lines_of(options.implementation, options.python)
         found = record(options.implementation, options.python, shown) | {"lines": lines}
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -1,7 +1,10 @@
 """The programs that show deviations, and the script that runs them."""
 
 import importlib.util
+import json
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import version
@@ -31,9 +34,9 @@ def run_causes(monkeypatch, tmp_path):
     monkeypatch.setattr(script, "CAUSES", tmp_path)
     monkeypatch.setattr(script, "LIMIT", 5)
 
-    def run(implementation="mine", **programs):
-        monkeypatch.setattr(sys, "argv", ["run_causes.py", implementation])
-        (tmp_path / implementation).mkdir()
+    def run(implementation="mine", options=(), **programs):
+        monkeypatch.setattr(sys, "argv", ["run_causes.py", implementation, *options])
+        (tmp_path / implementation).mkdir(exist_ok=True)
         for name, text in programs.items():
             (tmp_path / implementation / f"{name}.py").write_text(text)
         return script.main()
@@ -93,6 +96,40 @@ def test_programs_about_other_releases_alone_are_left_out(run_causes, tmp_path, 
     shown = capsys.readouterr().out
     assert "later" not in shown
     assert "3 of 3" in shown
+
+
+def test_programs_in_a_folder_for_devices_are_run_when_asked_for_and_alone(
+    run_causes, tmp_path, capsys
+):
+    device = tmp_path / "mine" / "device"
+    program = "print('lost')"
+
+    def run(*options):
+        found = run_causes(options=options, one=program)
+        return found, capsys.readouterr().out
+
+    (tmp_path / "mine").mkdir()
+    device.mkdir()
+    (device / "two.py").write_text(program)
+    assert run() == (0, "one: lost\n1 of 1 deviations show.\n")
+    assert run("--device") == (0, "two: lost\n1 of 1 deviations show.\n")
+
+
+def test_a_place_is_found_in_any_folder_of_the_path(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "one.py").write_text("\nclass A:\n    def f(self): ...\n")
+    found = subprocess.run(
+        [sys.executable, ROOT / "ci" / "find_places.py"],
+        input=json.dumps(["mine/one.py: A.f", "mine/two.py: f", "Lib/queue.py: Queue"]),
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = json.loads(found.stdout)
+    assert lines["mine/one.py: A.f"] == 3
+    assert lines["mine/two.py: f"] is None
+    assert lines["Lib/queue.py: Queue"] > 1
 
 
 def test_no_programs_are_wrong_use(run_causes, capsys):
