@@ -8,9 +8,9 @@ An expectation names a program in plain code of the implementation, which exits 
 as long as the deviation shows. If a program exits with another status, the deviation is
 gone or its cause was wrong, and this script fails. So expectations cannot remain after
 their deviations are gone. Programs of expectations for other releases than the
-installed one are not run. Programs in a folder ``device`` need a CUDA device, and only
-they are run with ``--device``. Processes and files that a program leaves behind are removed
-(see `bounded`).
+installed one are not run. Programs in a folder ``device`` need a CUDA device, and
+``--device`` runs these alone. Processes and files that a program leaves behind are
+removed (see `bounded`).
 
 With ``--out``, the script records the output of the programs, the versions, and the
 line numbers of the places in Python that the file of causes names. The site shows them.

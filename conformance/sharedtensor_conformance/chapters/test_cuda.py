@@ -227,7 +227,7 @@ def test_strategy_does_not_matter_to_device_memory(
 ):
     """A tensor and a block are sent under a strategy; the segments are listed.
 
-    A smaller segment may be made: for the counts of an implementation, not for the data.
+    A smaller segment is not for the data: an implementation may count in it.
     """
     before = segments_of_a_block(stage)
     sent = [

@@ -386,7 +386,7 @@ def check_receive_in_shortages(shortages, sender, receiver, channel):
 
 @clause("FAIL-6", vary=("strategy",), pairwise=True)
 def test_put_without_address_space_works_or_is_refused(sender, receiver, channel):
-    """The sender puts two tensors when its address space may not grow, or too little."""
+    """The sender puts two tensors when its address space may grow too little."""
     check_put_in_shortages(MEMORY_SHORTAGES, sender, receiver, channel)
 
 
@@ -399,7 +399,7 @@ def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
 
 @clause("FAIL-7", vary=("strategy",), pairwise=True)
 def test_receive_without_address_space_works_or_is_refused(sender, receiver, channel):
-    """The receiver gets two tensors when its address space may not grow, or little."""
+    """The receiver gets two tensors when its address space may grow too little."""
     check_receive_in_shortages(MEMORY_SHORTAGES, sender, receiver, channel)
 
 
