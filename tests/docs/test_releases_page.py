@@ -198,6 +198,19 @@ def judged():
     return sorted(one.release[:2] for one in (*earlier(), Version(newest)))
 
 
+ON_A_DEVICE = ROOT / "docs/reports/gpu/torch.jsonl"
+
+
+def judged_on_a_device():
+    """Return the same of those that were judged on a CUDA device."""
+    version = read_report(ON_A_DEVICE).run.implementation.version
+    return [Version(version).release[:2]]
+
+
+def is_about_a_device(entry):
+    return (entry.clause or "").startswith("CUDA-")
+
+
 def test_each_release_of_the_session_is_recorded():
     files = {f"torch-{version}.json" for version in earlier()}
     assert {file.name for file in RECORDS.glob("*.json")} == files
@@ -220,6 +233,16 @@ def test_what_is_expected_of_a_release_was_seen_at_both_ends_of_its_range(name):
     for entry in load_expectations(EXPECTATIONS / f"{name}.toml").entries:
         bounds = sorted(Version(one.version) for one in entry.versions)
         first, end = (bound.release for bound in bounds)
-        seen = [one for one in judged() if first <= one < end]
+        where = judged_on_a_device() if is_about_a_device(entry) else judged()
+        seen = [one for one in where if first <= one < end]
         assert seen[0] == first, entry.subject
         assert (seen[-1][0], seen[-1][1] + 1) == end, entry.subject
+
+
+def test_what_is_expected_on_a_device_was_seen_on_one():
+    entries = load_expectations(EXPECTATIONS / "torch.toml").entries
+    expected = {entry.clause for entry in entries if is_about_a_device(entry)}
+    cases = read_report(ON_A_DEVICE).cases
+    broken = {id for one in cases if one.verdict == "fail" for id in one.clauses}
+    assert expected
+    assert expected <= broken
