@@ -102,7 +102,7 @@ def steps(
         one = "--strategy=file_descriptor"
         yield Step(f"cuda-{name}", title, 90, suite(f"cuda-{name}", *clauses, one))
     cost = (python, HERE / "send_cost.py", *label, "--out", out / "cost.json")
-    yield Step("cost", "What a send costs beside the driver's calls", 60, cost)
+    yield Step("cost", "What a send costs beside driver and PyTorch", 60, cost)
     gate = (sys.executable, HERE / "gpu_gate.py", "--python", python, *label)
     # One run may need most of the time: on two processors, that on the CPU.
     where = ("--report", out / "gate.jsonl", "--lock", f"{lock}.gate", "--limit", 340)

@@ -1,11 +1,12 @@
-"""Measures what sending a device tensor costs, compared with the needed driver calls.
+"""Measures what sending a device tensor costs, beside the driver's calls and PyTorch.
 
 A tensor is sent to a second process repeatedly. *Send and receipt* is the library's
 work on a pipe, including the receiver's drop. *Driver calls* are the calls that every
 protocol needs, on the same pipe: an event is made, recorded and exported, then opened,
-waited for and destroyed; the memory is opened and closed. Figures of the simulated
-device are marked, and say nothing about CUDA. Exit status: 0, or 2 if there is no
-device.
+waited for and destroyed; the memory is opened and closed. *Torch* is the same as the
+first with PyTorch, where that is installed and sees the device. All take turns, in
+blocks of rounds. Figures of the simulated device are marked, and say nothing about
+CUDA. Exit status: 0, or 2 if there is no device.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +29,62 @@ from sharedtensor.cuda.errors import DeviceError
 from sharedtensor_conformance.adapters.reference import is_emulated
 
 WARM = 20
+BLOCKS = 10
+ELEMENTS = 1024
+WAIT = 60.0
+"""Seconds within which the second process answers."""
 
 
-def send_tensor(pipe: Any, tensor: cuda.CudaTensor) -> None:
+class Way:
+    """One way of sending, and the second process that receives.
+
+    Args:
+        device: the device, as `tensor` names it.
+        tensor: what is sent.
+        send: sends it on a pipe, and waits until the other has dropped it.
+        receive: what the other process runs, with its pipe and the device.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        tensor: Any,
+        send: Callable[[Any, Any], None],
+        receive: Callable[[Any, str], None],
+    ) -> None:
+        self._tensor, self._send = tensor, send
+        self.took: list[float] = []
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, device)
+        self._other = context.Process(target=receive, args=arguments, daemon=True)
+        self._other.start()
+
+    def measure(self, rounds: int) -> list[float]:
+        """Return the microseconds of each round."""
+        took = []
+        for _ in range(rounds):
+            start = time.perf_counter_ns()
+            self._send(self._pipe, self._tensor)
+            took.append((time.perf_counter_ns() - start) / 1000)
+        return took
+
+    def end(self) -> None:
+        """End the second process."""
+        self._pipe.send(None)
+        self._other.join(WAIT)
+
+
+def send_tensor(pipe: Any, tensor: Any) -> None:
     """Send, and wait until the other process has dropped the tensor."""
     pipe.send(tensor)
+    wait_for_answer(pipe)
+
+
+def wait_for_answer(pipe: Any) -> None:
+    """Wait for the other process; raises DeviceError if it does not answer."""
+    if not pipe.poll(WAIT):
+        raise DeviceError(f"The second process did not answer within {WAIT:g} s.")
     pipe.recv()
 
 
@@ -41,51 +95,81 @@ def call_driver(pipe: Any, tensor: cuda.CudaTensor) -> None:
     driver.event_record(event)
     memory = driver.ipc_handle(tensor.data_ptr())
     pipe.send((memory, driver.event_handle(event)))
-    pipe.recv()
+    wait_for_answer(pipe)
     driver.event_destroy(event)
 
 
-def measure(
-    device: str, rounds: int, way: Callable[[Any, cuda.CudaTensor], None]
-) -> list[float]:
-    """Return the microseconds of each round for one way of sending."""
-    context = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    other = context.Process(target=_receive, args=(theirs, device), daemon=True)
-    other.start()
-    tensor = cuda.tensor([1.0] * 1024, device=device)
-    took = []
-    for _ in range(WARM + rounds):
-        start = time.perf_counter_ns()
-        way(pipe, tensor)
-        took.append((time.perf_counter_ns() - start) / 1000)
-    pipe.send(None)
-    other.join(30)
-    return took[WARM:]
+def receive_tensors(pipe: Any, device: str) -> None:
+    """Receive tensors of the reference, and drop each."""
+    devices.device_state(device)
+    _drop_each(pipe)
 
 
-def _receive(pipe: Any, device: str) -> None:
-    driver = devices.device_state(device).driver
+def receive_torch_tensors(pipe: Any, device: str) -> None:
+    """Receive tensors of PyTorch, and drop each."""
+    import_module("torch.multiprocessing")
+    _drop_each(pipe)
+
+
+def _drop_each(pipe: Any) -> None:
     while (arrived := pipe.recv()) is not None:
-        if isinstance(arrived, tuple):
-            memory, handle = arrived
-            event = driver.event_open(handle)
-            driver.event_wait(event)
-            driver.event_destroy(event)
-            base = driver.open_handle(memory)
-            driver.synchronize()
-            driver.close_handle(base)
         del arrived
         pipe.send(True)
 
 
+def receive_handles(pipe: Any, device: str) -> None:
+    """Make the driver calls that a receiver needs."""
+    driver = devices.device_state(device).driver
+    while (arrived := pipe.recv()) is not None:
+        memory, handle = arrived
+        event = driver.event_open(handle)
+        driver.event_wait(event)
+        driver.event_destroy(event)
+        base = driver.open_handle(memory)
+        driver.synchronize()
+        driver.close_handle(base)
+        pipe.send(True)
+
+
+def ways_on(device: str) -> dict[str, Way]:
+    """Return the ways of sending that can be measured on a device, by name."""
+    values = [1.0] * ELEMENTS
+    tensor = cuda.tensor(values, device=device)
+    ways = {
+        "send and receipt": Way(device, tensor, send_tensor, receive_tensors),
+        "driver calls": Way(device, tensor, call_driver, receive_handles),
+    }
+    if device.startswith("cuda") and torch_sees_a_device():
+        made = torch_tensor(values, device)
+        ways["torch"] = Way(device, made, send_tensor, receive_torch_tensors)
+    return ways
+
+
+def torch_sees_a_device() -> bool:
+    """Return whether PyTorch is installed and sees a CUDA device."""
+    return bool(find_spec("torch") and import_module("torch").cuda.is_available())
+
+
+def torch_tensor(values: list[float], device: str) -> Any:
+    """Return a tensor of PyTorch, which its reducers send."""
+    import_module("torch.multiprocessing")
+    return import_module("torch").tensor(values, device=device)
+
+
 def figures(device: str, rounds: int) -> dict[str, Any]:
-    """Measure both ways; return medians and 90th percentiles in microseconds."""
-    found: dict[str, Any] = {"device": device, "rounds": rounds}
+    """Measure all ways; return medians and 90th percentiles in microseconds."""
+    block = -(-rounds // BLOCKS)
+    found: dict[str, Any] = {"device": device, "rounds": block * BLOCKS}
     found["simulated"] = not device.startswith("cuda")
-    for name, way in (("send and receipt", send_tensor), ("driver calls", call_driver)):
-        took = measure(device, rounds, way)
-        deciles = statistics.quantiles(took, n=10)
+    ways = ways_on(device)
+    for way in ways.values():
+        way.measure(WARM)
+    for _ in range(BLOCKS):
+        for way in ways.values():
+            way.took += way.measure(block)
+    for name, way in ways.items():
+        way.end()
+        deciles = statistics.quantiles(way.took, n=10)
         found[name] = {"median": round(deciles[4], 1), "p90": round(deciles[8], 1)}
     return found
 
