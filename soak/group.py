@@ -156,6 +156,12 @@ class Group:
             self.send_order(place, **order, seed=f"{seed}/{place}")
         self.collect()
 
+    def drain(self) -> None:
+        """Have all members receive the messages that are there, and send none."""
+        for place in self.members:
+            self.send_order(place, do="drain")
+        self.collect()
+
     def collect(self) -> None:
         """Receive the members' reports and check them."""
         for place in self.members:

@@ -86,16 +86,21 @@ class HostileGroup(Group):
     def work_on(self) -> None:
         """Have all members work; when affected messages are received, nothing may fail.
 
-        A tensor that was lost with its file or its sender can also cause an error
-        later, in a process that holds a tensor from before and sends it on.
+        Many of them may wait in the ring, as members send more than they receive. A
+        tensor that was lost with its file or its sender can also cause an error later,
+        in a process that holds a tensor from before and sends it on.
         """
+        self.drain()
         for _ in range(DRAINED):
             self.work(next(self.seeds))
         before, errors = self.counts.copy(), self.errors.copy()
         self.work(next(self.seeds))
         done, seen = self.counts - before, self.errors - errors
         if not (done["make"] and done["received"]):
-            raise NotHeld("when it was over nothing was received")
+            raise NotHeld(
+                f"when it was over nothing was received: of {dict(done)} and with "
+                f"errors {dict(seen)}"
+            )
         if seen and not self.forgives:
             raise NotHeld(f"when it was over there were errors: {dict(seen)}")
 

@@ -44,6 +44,7 @@ FORWARDED = 0.4
 KEPT_AT_MOST = 8
 LONGEST = 20_000  # elements
 LONGEST_ORDER = 1 << 16
+DRAINED_AT_MOST = 100_000  # messages, so that a channel that is broken ends
 
 Payload = list[Tensor]
 
@@ -74,6 +75,8 @@ class Member:
                 return
             if request["do"] == "replace":
                 start(self.config, request["vacant"], self.ring)
+            elif request["do"] == "drain":
+                self.drain()
             else:
                 self.work(request)
 
@@ -96,6 +99,19 @@ class Member:
             kinds, weights = list(OPERATIONS), list(OPERATIONS.values())
             (kind,) = self.choose.choices(kinds, weights) if number else ("make",)
             self.perform(kind)
+        self.report()
+
+    def drain(self) -> None:
+        """Receive the messages that are there, and report."""
+        self.clear()
+        for _ in range(DRAINED_AT_MOST):
+            if is_empty(self.ring[self.place - 1]):
+                break
+            self.perform("accept")
+        self.report()
+
+    def report(self) -> None:
+        """Tell the controller what was done."""
         gc.collect()
         self.say(counts=self.counts, errors=self.errors, faults=self.faults[:3])
 
@@ -132,13 +148,19 @@ class Member:
         length = HEADER + int(LONGEST ** self.choose.random())
         return make(self.choose.randrange(KEYS), length)
 
+    def do_accept(self) -> Payload | None:
+        """Receive a message if there is one, and verify it."""
+        payload = self.receive()
+        if payload is not None:
+            self.counts["received"] += 1
+            self.verify(payload)
+        return payload
+
     def do_take(self) -> None:
         """Receive a message if there is one, verify it, and forward it or not."""
-        payload = self.receive()
+        payload = self.do_accept()
         if payload is None:
             return
-        self.counts["received"] += 1
-        self.verify(payload)
         if self.choose.random() < FORWARDED:
             self.send(payload)
         self.keep(payload)
