@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
 from .cpython import CPythonTestsDirective
+from .device_deviations import DeviceDeviationsDirective
 from .exploration import DeviceExplorationDirective
 from .generated import GeneratedMutantsDirective
 from .gpu_checks import GpuChecksDirective
@@ -164,6 +165,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("gpu-checks", GpuChecksDirective)
     app.add_directive("precision", PrecisionDirective)
     app.add_directive("programs", ProgramsDirective)
+    app.add_directive("device-deviations", DeviceDeviationsDirective)
     app.add_directive("device-exploration", DeviceExplorationDirective)
     app.add_directive("manager-simulation", ManagerSimulationDirective)
     app.add_directive("state-machines", StateMachinesDirective)

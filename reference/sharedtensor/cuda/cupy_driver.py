@@ -94,8 +94,9 @@ def device_count() -> int:
     return 0 if unavailable_reason() else int(_runtime().getDeviceCount())
 
 
+@functools.cache
 def index_of(identity: str) -> int:
-    """Return the index that a device has in this process.
+    """Return the index that a device has in this process. It is looked for once.
 
     Raises DeviceUnavailableError if there is none or this process does not see it.
     """
@@ -110,6 +111,9 @@ def index_of(identity: str) -> int:
         f"those that this process sees (CUDA_VISIBLE_DEVICES is {visible!r}); let "
         "sender and receiver see it."
     )
+
+
+os.register_at_fork(after_in_child=index_of.cache_clear)
 
 
 class _CurrentContext:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Basis = Literal["documented", "observed", "assumed", "interface"]
-SEEN_ON = "NVIDIA H200, driver 580.159.04, runtime 13.2"
+SEEN_ON = "NVIDIA H100 and H200, driver 580.159.04, runtime 13.2"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,44 @@
+"""The memory of a tensor is never freed whose message could not be pickled.
+
+The reducer counts a receiver before the message is complete, and nobody counts down
+when what stands beside the tensor is refused.
+"""
+
+import pickle
+import sys
+import time
+
+import torch
+import torch.multiprocessing as mp
+
+NBYTES = 64 << 20
+GRACE = 3
+
+
+def reserved_at_the_end():
+    """Return the bytes that stay reserved although everything was dropped."""
+    deadline = time.monotonic() + GRACE
+    while torch.cuda.memory_reserved() and time.monotonic() < deadline:
+        torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
+
+
+def main():
+    """Send a tensor beside a function that cannot be pickled, and drop the tensor."""
+    queue = mp.get_context("spawn").SimpleQueue()
+    tensor = torch.zeros(NBYTES, dtype=torch.uint8, device="cuda")
+    try:
+        queue.put([tensor, lambda: None])
+    except (pickle.PicklingError, AttributeError) as error:
+        refusal = type(error).__name__
+    else:
+        raise AssertionError("nothing was refused")
+    del tensor
+    if reserved_at_the_end() < NBYTES:
+        sys.exit(1)
+    print(f"reserved {GRACE} s after a {refusal}: {NBYTES >> 20} MiB")
+
+
+if __name__ == "__main__":
+    main()
