@@ -241,8 +241,11 @@ def test_what_is_expected_of_a_release_was_seen_at_both_ends_of_its_range(name):
 
 def test_what_is_expected_on_a_device_was_seen_on_one():
     entries = load_expectations(EXPECTATIONS / "torch.toml").entries
-    expected = {entry.clause for entry in entries if is_about_a_device(entry)}
-    cases = read_report(ON_A_DEVICE).cases
-    broken = {id for one in cases if one.verdict == "fail" for id in one.clauses}
+    expected = [entry for entry in entries if is_about_a_device(entry)]
+    broken = [one for one in read_report(ON_A_DEVICE).cases if one.verdict == "fail"]
     assert expected
-    assert expected <= broken
+    for entry in expected:
+        seen = [one for one in broken if one.cause == entry.cause]
+        assert any(
+            entry.clause in one.clauses or entry.test == one.test for one in seen
+        )

@@ -1,4 +1,4 @@
-"""How PyTorch departs from the clauses on a CUDA device, with what its programs printed.
+"""How PyTorch departs from the clauses on a CUDA device, and what its programs printed.
 
 Its reports on host memory are of another release than a machine with a device has, so
 these deviations are not among those of the pages in ``upstream/``. Three files have
