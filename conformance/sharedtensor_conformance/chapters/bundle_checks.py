@@ -291,7 +291,7 @@ def _numbers_in(tree: Any) -> set[int]:
 
 
 def check_same_values(copy: dict[str, Any], original: dict[str, Any]) -> None:
-    """Check that the tensors of a copied bundle have the shapes and values.
+    """Check that the tensors of a copied bundle have the dtypes, shapes and values.
 
     A copy may have no grad; a grad that it has is checked as well.
 
@@ -303,7 +303,7 @@ def check_same_values(copy: dict[str, Any], original: dict[str, Any]) -> None:
     for there, here in pairs:  # the list grows if a tensor and its copy have a grad
         one, other = copy["tensors"][there], original["tensors"][here]
         what = f"{other['dtype']} of shape {tuple(other['shape'])}"
-        for field in ("shape", "values"):
+        for field in ("dtype", "shape", "values"):
             if one[field] != other[field]:  # a check of every field would take too long
                 sentence = f"the {field} of the copy of a {what} is right"
                 check.equal(one[field], other[field], sentence)

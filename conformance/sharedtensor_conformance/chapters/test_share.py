@@ -744,13 +744,14 @@ def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
 
 
 @clause("SHARE-13", vary=())
-def test_copies_of_a_tensor_of_each_dtype_have_its_values(owner, peer, dtype):
+def test_copies_of_a_tensor_of_each_dtype_have_dtype_and_values(owner, peer, dtype):
     """The owner pickles and copies a tensor of extremes; both read the pickle."""
     tensor = owner.make(extremes_of(dtype), dtype=dtype)
     before = repr(tensor.values())
     for copies in (copies_by_pickle, deep_copies):
         for made in copies(tensor, owner, peer):
             check.equal(repr(made.values()), before, "the copy has the values")
+            check.equal(made.dtype(), dtype, "the copy has the dtype")
 
 
 def check_bundle_copies(sender, receiver, make, channel):

@@ -467,6 +467,38 @@ def pickles_narrow_the_numbers(reduce_ex):
 
 
 @mutant(
+    "pickles_widen_the_numbers",
+    "SHARE-13",
+    replaces="tensors.Tensor.__reduce_ex__",
+)
+def pickles_widen_the_numbers(reduce_ex):
+    """A pickle has numbers of 32 bits with a fraction as numbers of 64 bits."""
+
+    def reduce(self, protocol):
+        if self.dtype == "float32":
+            self = type(self)(self.detach().numpy().astype("float64"))
+        return reduce_ex(self, protocol)
+
+    return reduce
+
+
+@mutant(
+    "deep_copies_widen_the_numbers",
+    "SHARE-13",
+    replaces="tensors.Tensor.__deepcopy__",
+)
+def deep_copies_widen_the_numbers(deepcopy):
+    """A deep copy of numbers of 16 bits has numbers of 32 bits."""
+
+    def copy(self, memo):
+        if self.dtype == "int16":
+            self = type(self)(self.detach().numpy().astype("int32"))
+        return deepcopy(self, memo)
+
+    return copy
+
+
+@mutant(
     "deep_copies_of_private_tensors_are_views",
     "SHARE-13",
     replaces="tensors.Tensor.__deepcopy__",
