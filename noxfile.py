@@ -202,7 +202,7 @@ def _run_fault_table(session: nox.Session, *options: str) -> None:
 
 @nox.session(python="3.11")
 def causes(session: nox.Session) -> None:
-    """Each expected deviation of torch shows itself in a few lines of plain torch."""
+    """Each known deviation of torch shows itself in a few lines of plain torch."""
     session.install(TORCH, "numpy", "packaging")
     session.run("python", "ci/run_causes.py", "torch", *session.posargs)
 
@@ -219,14 +219,14 @@ def programs_torch(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def causes_paddle(session: nox.Session) -> None:
-    """Each expected deviation of Paddle shows itself in a few lines of Paddle."""
+    """Each known deviation of Paddle shows itself in a few lines of Paddle."""
     session.install(PADDLE, "packaging")
     session.run("python", "ci/run_causes.py", "paddle", *session.posargs)
 
 
 @nox.session(python="3.11")
 def causes_mindspore(session: nox.Session) -> None:
-    """Each expected deviation of MindSpore shows itself in a few lines of MindSpore."""
+    """Each known deviation of MindSpore shows itself in a few lines of MindSpore."""
     session.install(*MINDSPORE, "packaging")
     session.run("python", "ci/run_causes.py", "mindspore", *session.posargs)
 
@@ -258,7 +258,7 @@ def tensordict(session: nox.Session) -> None:
 
 
 def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> None:
-    """Judge an implementation, and show each of its expected deviations."""
+    """Judge an implementation, and show each of its known deviations."""
     session.install(*packages, "-e", ".[conformance]")
     session.run(*SUITE, judged, *(session.posargs or ALL_CASES))
     session.run("python", "ci/run_causes.py", judged.removeprefix("--impl="))
@@ -562,7 +562,7 @@ def soak_hostile(session: nox.Session) -> None:
 
 @nox.session
 def soak_mixed(session: nox.Session) -> None:
-    """All soak runs at once, for two hours."""
+    """All soak runs but `soak_killed_runs` at once, for two hours."""
     session.install("-e", ".[conformance]", HYPOTHESIS)
     out = f"--out={RECORDS}/mixed.json"
     session.run("python", "soak/mixed.py", out, *session.posargs)

@@ -47,7 +47,11 @@ def _profiles(report: Report) -> set[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the report that is given on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0],
+        epilog="Exit status: 0 if the report is as expected, 1 if not, 2 if it is "
+        "missing or incomplete.",
+    )
     parser.add_argument("report", help="the report of a run on a control (JSON Lines)")
     try:
         report = read_report(parser.parse_args(arguments).report)

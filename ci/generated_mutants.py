@@ -40,7 +40,16 @@ from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.api import suite_command
 from sharedtensor_conformance.mutants.run import FIRST_FAILURE
 from sharedtensor_conformance.report.records import ReportError, read_report
-from syntax_mutants import Change, Mutant, changes, sample
+
+try:
+    from syntax_mutants import Change, Mutant, changes, sample
+except ModuleNotFoundError as error:
+    print(
+        f"generated_mutants.py: {error.name} is missing: run `nox -s "
+        "generated_mutants`, which installs it, or `pip install cosmic-ray`.",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "ci" / "equivalent_mutants.toml"

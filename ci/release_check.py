@@ -6,6 +6,7 @@ release in which they differ could not be cited or compared.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tomllib
@@ -49,10 +50,13 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
 
 def main() -> int:
     """Print the problems of the given tag; return 1 if there are any."""
-    if len(sys.argv) != 2:
-        print("usage: release_check.py TAG, for example v1.2.0", file=sys.stderr)
-        return 2
-    found = problems(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="Exit status: 0 if the tag can be released, 1 if not, 2 for a usage "
+        "error.",
+    )
+    parser.add_argument("tag", help="for example v1.2.0")
+    found = problems(parser.parse_args().tag)
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0

@@ -1,10 +1,10 @@
-"""Runs all soak scripts together for two hours, to find interactions between them.
+"""Runs the soak scripts together for two hours, to find interactions between them.
 
 Under each strategy, one pair of processes shares and sends tensors for the whole time,
 and their resources are counted (see `rounds`). At the same time the other soak scripts
-run one after another, in an order that the seed decides: they kill processes, remove
-resources that processes need, fuzz the manager, run random histories, and run the whole
-suite. Nothing that they do may affect the long-lived pairs.
+run one after another, all but `killed_runs`, in an order that the seed decides: they
+kill processes, remove resources that processes need, fuzz the manager, run random
+histories, and run the suite. Nothing that they do may affect the long-lived pairs.
 
 Each script has its own sandbox and reports its own result, as when it runs alone.
 Ctrl-C ends all of them, and then no record is written.

@@ -52,10 +52,16 @@ def test_files_of_this_project_name_one_version():
     assert len(set(named_versions(ROOT).values())) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "status"), [(["v0.0.0"], 1), ([], 2), (["v1.0.0", "v1.1.0"], 2)]
-)
-def test_status_says_that_a_tag_cannot_be_released(given, status, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["release_check.py", *given])
-    assert main() == status
+def test_status_says_that_a_tag_cannot_be_released(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["release_check.py", "v0.0.0"])
+    assert main() == 1
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [[], ["v1.0.0", "v1.1.0"]])
+def test_anything_but_one_tag_is_a_usage_error(given, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["release_check.py", *given])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err

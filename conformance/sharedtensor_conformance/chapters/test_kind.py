@@ -40,6 +40,7 @@ def test_tensor_of_any_kind_that_is_sent_on_arrives_as_it_is_or_is_refused(
     expected = tensor.describe()
     channel = unthreaded_channel(stage)
     arrived = try_send(sender, receiver, tensor, channel)
+    check.equal(tensor.describe(), expected, "the sender's is as it was")
     if arrived is None:
         return
     for place, to in (("its sender", sender), ("a third process", bystander)):

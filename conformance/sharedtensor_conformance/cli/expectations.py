@@ -32,10 +32,11 @@ from sharedtensor_conformance.report.records import Report, read_report
 TEACHING = """\
 An expectation is a known deviation of an implementation, with its cause. It does not
 make a run fail. When an implementation changes, its deviations change too: run the
-suite with --report, then update the file of expectations from the report.
+suite with --all-cases and --report, then update the file of expectations from the
+report.
 
 example:
-  pytest conformance --impl=torch --report=torch.jsonl
+  pytest conformance --impl=torch --all-cases --report=torch.jsonl
   shared-tensor-spec expectations update torch.jsonl --dry-run
 
 exit status:

@@ -15,7 +15,7 @@ TEACHING = f"""\
 The gate is open if every MUST clause of each required profile was judged and held in
 full runs of the installed spec. Several reports of the same implementation and version
 are combined, for example one from a CPU runner and one from a GPU runner. Results of a
-simulated or emulated device never count for the profile cuda. An expected deviation
+simulated or emulated device never count for the profile cuda. A known deviation
 closes the gate, unless --allow-expected is given.
 
 profiles:
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--require", metavar="PROFILE,...", required=True, help=text)
     text = "require SHOULD clauses as well"
     add("--strict", action="store_true", help=text)
-    text = "tolerate expected deviations"
+    text = "tolerate known deviations"
     add("--allow-expected", action="store_true", help=text)
 
 

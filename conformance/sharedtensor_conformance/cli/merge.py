@@ -28,7 +28,7 @@ The shards of a run are the runs with the options --shard=1/N to --shard=N/N and
 otherwise the same selection. The merged report is judged like the report of one run
 without --shard. Reports that do not belong to the same run are refused.
 
-The expected deviations are read again, because only a complete run shows which of them
+The known deviations are read again, because only a complete run shows which of them
 are stale. They are read from the file that the shards used.
 
 example:
@@ -38,7 +38,7 @@ example:
 
 exit status:
   0    the merged run passes: every MUST that was claimed and selected was judged and
-       held, apart from expected deviations
+       held, apart from known deviations
   1    the merged run does not pass"""
 
 
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("files", metavar="SHARD", nargs="+", help="the reports of all shards")
     text = "the file for the merged report"
     add("--output", metavar="REPORT", required=True, help=text)
-    text = "the file of expected deviations (default: the one that the shards used)"
+    text = "the file of known deviations (default: the one that the shards used)"
     add("--expectations", metavar="FILE", help=text)
 
 

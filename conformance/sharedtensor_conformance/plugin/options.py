@@ -134,7 +134,7 @@ OPTIONS = (
     Option(
         "--one-per-clause",
         "run only one case of each clause, with the start method fork if it is "
-        "claimed: a quick check of the whole spec in seconds",
+        "claimed: a quick check of the whole spec in less than a minute",
     ),
     Option(
         "--shard",
@@ -160,7 +160,7 @@ OPTIONS = (
     ),
     Option(
         "--expectations",
-        "the file of expected deviations (default: the one shipped for the "
+        "the file of known deviations (default: the one shipped for the "
         "implementation)",
         "FILE",
     ),
@@ -194,7 +194,7 @@ OPTIONS = (
         type=int,
         default=0,
     ),
-    Option("--no-expectations", "ignore the file of expected deviations"),
+    Option("--no-expectations", "ignore the file of known deviations"),
     Option(
         "--no-repetition",
         "do not repeat failures in fresh processes: faster, but the report cannot say "

@@ -34,7 +34,7 @@ def now() -> str:
 def expectations_file(
     config: pytest.Config, implementation: Implementation
 ) -> str | None:
-    """Return the file of expected deviations, if there is one."""
+    """Return the file of known deviations, if there is one."""
     if config.option.no_expectations:
         return None
     if given := config.option.expectations:

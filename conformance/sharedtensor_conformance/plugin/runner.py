@@ -100,7 +100,7 @@ class Runner:
     Args:
         stages: the processes.
         blocked: why no case can be judged; empty if cases can be judged.
-        expectations: the file of expected deviations.
+        expectations: the file of known deviations.
         strict: whether SHOULD clauses also decide the exit status.
         all_cases: whether all cases of known deviations are run.
         repeats: whether unexpected failures are repeated.

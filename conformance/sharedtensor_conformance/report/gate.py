@@ -70,7 +70,7 @@ def decide(
 ) -> Decision:
     """Return whether the `reports` together show that the `profiles` hold.
 
-    Without `allow_expected`, an expected deviation closes the gate. A result of a
+    Without `allow_expected`, a known deviation closes the gate. A result of a
     simulated or emulated device never counts for the profile ``cuda``. A case that
     needs two GPUs is tolerated, because most runners have one; a sentence says so.
     """

@@ -167,7 +167,7 @@ class Selection:
         options: the options of the suite that decide what is judged.
         device: the device that was requested.
         strict: whether SHOULD clauses also decide the exit status.
-        expectations: the name of the file of expected deviations.
+        expectations: the name of the file of known deviations.
         left_out: how many of the selected cases pytest deselected.
         left_out_by: the options of pytest that deselected them.
         shard: the part of the selection that was run; None means all of it.
