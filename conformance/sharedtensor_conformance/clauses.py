@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 
 from sharedtensor_conformance.profiles import load_profiles
@@ -163,3 +164,8 @@ def load_clauses() -> dict[str, Clause]:
                 raise SpecError(f"{file.name}: the id {clause.id} is used twice")
             clauses[clause.id] = clause
     return clauses
+
+
+def matching_clauses(pattern: str) -> list[str]:
+    """Return the ids of the clauses that match, in order; * matches any text."""
+    return [id for id in load_clauses() if fnmatchcase(id, pattern)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from report_samples import CLAUSES, case, clause, report, spec
 from sharedtensor_conformance.clauses import load_clauses
@@ -142,6 +144,14 @@ def test_what_is_blocked_is_one_group():
     assert firsts(groups) == [("SHARE-1", "VIEW-2", "GRAD-1")]
 
 
+def test_what_takes_few_steps_comes_first():
+    many = replace(fails("SHARE-1", "not so: a"), test="test_histories.py::h")
+    few = fails("SHARE-1", "not so: quite another value", id="few")
+    assert [group.shown.id for group in grouped(many, few)] == ["few", many.id]
+    same = replace(many, evidence=few.evidence)
+    assert [group.shown.id for group in grouped(same, few)] == ["few"]
+
+
 def test_a_must_of_core_comes_first():
     order = ["SHARE-1", "CHAN-1", "LIFE-7", "VIEW-3", "START-6"]
     levels = [(REAL[id].level, REAL[id].profile) for id in order]
@@ -187,14 +197,16 @@ def test_markdown_has_one_entry_for_them():
     assert page.count("<details>") == 1
 
 
-def test_of_many_groups_the_last_are_told_by_their_commands():
+def test_of_many_groups_the_last_have_the_first_line_of_their_evidence():
     ids = [f"GRAD-{n}" for n in range(1, IN_FULL + 3)]
     clauses = spec(*(clause(id) for id in ids))
     words = "abcdefghijklmnopqrstuvwxyz"
-    cases = [fails(id, f"not so: {words[n]}") for n, id in enumerate(ids)]
+    cases = [fails(id, f"not so: {words[n]}\nmore") for n, id in enumerate(ids)]
     sample = report(cases, clauses=clauses)
     text = render(sample.run, sample.cases, sample.summary, clauses)
-    assert text.count("    | not so") == IN_FULL
+    assert text.count("    | not so") == len(ids)
+    assert text.count("    | more\n") == IN_FULL
+    assert text.count("    | (1 more line; ") == len(ids) - IN_FULL
     assert text.count("  pytest conformance") == len(ids)
 
 

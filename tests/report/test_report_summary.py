@@ -11,6 +11,7 @@ from sharedtensor_conformance.report.groups import shortest
 from sharedtensor_conformance.report.repeat import repeat_command
 from sharedtensor_conformance.report.table import chapter_rows
 from sharedtensor_conformance.report.terminal import EVIDENCE_LINES, render
+from sharedtensor_conformance.report.verdicts import Verdict
 
 
 def _text(sample, width=80, **options):
@@ -139,14 +140,100 @@ def test_long_evidence_is_cut_and_the_rest_is_counted():
     evidence = "\n".join(f"line {n}" for n in range(count))
     text = _text(report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence))))
     last = EVIDENCE_LINES - 1
-    assert f"    | line {last}\n    | (4 more lines in the report)\n" in text
+    assert (
+        f"    | line {last}\n    | (4 more lines; --report=FILE keeps them)\n" in text
+    )
+
+
+def test_rest_of_the_evidence_is_in_the_report():
+    evidence = "\n".join(f"line {n}" for n in range(EVIDENCE_LINES + 4))
+    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
+    command = "shared-tensor-spec report 'my report.jsonl' --all-evidence"
+    assert f"(4 more lines: {command})" in _unwrapped(
+        _text(sample, file="my report.jsonl")
+    )
+    whole = _text(sample, whole=True)
+    assert f"    | line {EVIDENCE_LINES + 3}\n" in whole
+    assert "more lines" not in whole
+
+
+def _unwrapped(text):
+    return " ".join(text.replace("| ", "").split())
+
+
+def test_run_in_which_no_case_judged_anything_does_not_pass():
+    cases = [case("GRAD-1", "not-run"), case("GRAD-2", "unsupported")]
+    sample = report(cases, full=False)
+    assert sample.summary.exit_status == 1
+    said = "sample 1.2 does not pass: nothing was judged (1 not-run, 1 unsupported)."
+    assert said in _unwrapped(_text(sample))
+
+
+def test_run_in_which_one_case_judged_something_passes():
+    sample = report([case("GRAD-1", "not-run"), case("GRAD-2")], full=False)
+    assert sample.summary.exit_status == 0
+
+
+def test_what_is_blocked_is_not_called_broken():
+    said = "in the smoke test under fork: peer: FileNotFoundError"
+    ids = ("SHARE-1", "GRAD-1", "GRAD-2")
+    cases = [case(id, "blocked", evidence=said) for id in ids]
+    cases.append(case("CUDA-1", "unsupported"))
+    text = _text(report(cases, full=False))
+    assert _table(text)["all"][:3] == ["all", ".", "."]
+    assert _table(text)["chapter"][3] == "blocked"
+    assert _table(text)["all"][3] == "3"
+    assert "  not judged: SHARE-1 and 2 other clauses\n" in text
+    ending = "sample 1.2 was not judged: 3 clauses blocked and not judged."
+    assert _unwrapped(text).endswith(ending)
+
+
+def test_blocked_run_is_repeated_with_the_same_smoke_test():
+    options = ("--impl=sample", "--one-per-clause")
+    sample = report([case("SHARE-1", "blocked")], full=False, options=options)
+    words = shlex.split(repeat_command(sample.run, "SHARE-1", sample.cases[0]))
+    assert words[2:] == ["--impl=sample", "--one-per-clause", "--clause=SHARE-1"]
+
+
+def test_case_is_repeated_with_the_start_methods_that_the_run_was_asked_for():
+    options = ("--impl=sample", "--start-method=spawn", "--start-method=fork")
+    sample = report([case("SHARE-1", "fail")], full=False, options=options)
+    words = shlex.split(repeat_command(sample.run, "SHARE-1", sample.cases[0]))
+    assert words[2:5] == list(options)
+
+
+PROGRAM = "To write the simplest of these failures as a stand-alone program:"
+
+
+@pytest.mark.parametrize(
+    "simple",
+    [
+        {"test": "test_histories.py::h"},
+        {"leaking": ("other",)},
+        {"repeated": "vanished"},
+        {"verdict": Verdict.BLOCKED},
+        {"verdict": Verdict.ERROR},
+    ],
+    ids=str,
+)
+def test_program_is_offered_of_the_simplest_failure_that_can_be_one(simple):
+    hard = replace(case("SHARE-1", "fail", id="hard"), remote_calls=90)
+    easy = replace(case("GRAD-1", "fail", id="easy"), remote_calls=9)
+    least = replace(case("GRAD-2", "fail", id="least"), **simple)
+    text = _text(report([hard, least, easy]), file="r.jsonl")
+    assert f"{PROGRAM}\n  shared-tensor-spec reproduce r.jsonl easy\n" in text
+
+
+def test_no_program_is_offered_where_none_can_be_written():
+    sample = report([case("SHARE-1", "fail", leaking=("other",))])
+    assert "stand-alone" not in _text(sample, file="r.jsonl")
 
 
 def test_of_a_fault_of_the_suite_the_last_lines_are_shown():
     evidence = "\n".join(f"line {n}" for n in range(10))
     text = _text(report(_except("GRAD-1", case("GRAD-1", "error", evidence=evidence))))
     assert "    | line 4\n" in text
-    assert "    | line 9\n    | (4 more lines in the report)\n" in text
+    assert "    | line 9\n    | (4 more lines; --report=FILE keeps them)\n" in text
     assert "line 3" not in text
 
 

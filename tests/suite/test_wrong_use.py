@@ -37,6 +37,10 @@ WRONG = {
         ["--impl=miniatures:plain", "--clause=SHARE-99"],
         "'SHARE-99' is not a clause: did you mean SHARE-9?",
     ),
+    "a chapter": (
+        ["--impl=miniatures:plain", "--clause=reshare"],
+        "'reshare' is not a clause: it is a chapter: give --clause='RESHARE-*'",
+    ),
     "an unknown profile": (
         ["--impl=miniatures:plain", "--profile=gard"],
         "'gard' is not a profile: did you mean grad?",

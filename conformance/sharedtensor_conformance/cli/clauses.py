@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sharedtensor_conformance.clauses import Clause, load_clauses
+from sharedtensor_conformance.clauses import Clause, load_clauses, matching_clauses
 from sharedtensor_conformance.cli.command import YES, Command, WrongUse
 from sharedtensor_conformance.evidence import (
     Citation,
@@ -27,6 +27,7 @@ the reference does not have to be installed.
 examples:
   shared-tensor-spec clauses
   shared-tensor-spec clauses GRAD-2 GRAD-3
+  shared-tensor-spec clauses 'VIEW-*'
   shared-tensor-spec clauses SHARE-1 --example
   shared-tensor-spec clauses --format json
 
@@ -37,7 +38,10 @@ HEAD = ("clause", "level", "profile", "tests", "code", "mutants", "title")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    text = "a clause to show with its tests, code and mutants (default: list all)"
+    text = (
+        "a clause to show with its tests, code and mutants, or a pattern in which * "
+        "matches any text (default: list all)"
+    )
     parser.add_argument("ids", metavar="ID", nargs="*", help=text)
     text = "with ids: also show the steps of the simplest test of each clause"
     parser.add_argument("--example", action="store_true", help=text)
@@ -66,14 +70,21 @@ def run(arguments: argparse.Namespace) -> int:
 def chosen(ids: list[str]) -> list[Clause]:
     """Return the clauses with these ids, or all clauses if there are no ids.
 
+    An id may be a pattern, in which * matches any text.
+
     Raises:
-        WrongUse: the spec has no clause with one of the ids.
+        WrongUse: the spec has no clause that one of the ids matches.
     """
     known = load_clauses()
-    for id in ids:
-        if id not in known:
+    found: dict[str, None] = {}
+    for id in ids or ["*"]:
+        meant = matching_clauses(id)
+        if not meant and matching_clauses(f"{id.upper()}-*"):
+            raise WrongUse(f"{id!r} is a chapter; give '{id.upper()}-*' for all of it")
+        if not meant:
             raise WrongUse(f"there is no clause {id!r}; run 'clauses' to list them")
-    return [known[id] for id in ids] if ids else list(known.values())
+        found |= dict.fromkeys(meant)
+    return [known[id] for id in found]
 
 
 def as_data(clause: Clause, evidence: Evidence) -> dict[str, Any]:

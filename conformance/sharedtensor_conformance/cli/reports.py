@@ -29,6 +29,7 @@ be shown too, and is marked as such.
 
 examples:
   shared-tensor-spec report report.jsonl
+  shared-tensor-spec report report.jsonl --all-evidence
   shared-tensor-spec report report.jsonl --junit junit.xml
   shared-tensor-spec report report.jsonl --markdown - >> "$GITHUB_STEP_SUMMARY"
   shared-tensor-spec report report.jsonl --html report.html --badge badge.svg
@@ -59,6 +60,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--html", metavar="FILE", help=text)
     text = "also write a badge: an image (.svg), or data for a badge service (.json)"
     add("--badge", metavar="FILE", help=text)
+    text = "show all evidence of each failure"
+    add("--all-evidence", action="store_true", help=text)
     text = "also write a short JSON file: the report without its cases"
     add("--summary", metavar="FILE", help=text)
 
@@ -85,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         write(arguments.markdown, text)
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(render(*judged, width, colour=colour, file=arguments.file), end="")
+    shown = {"colour": colour, "file": arguments.file}
+    print(render(*judged, width, **shown, whole=arguments.all_evidence), end="")
     return YES
 
 

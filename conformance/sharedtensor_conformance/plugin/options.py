@@ -11,7 +11,7 @@ import pytest
 
 from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.adapters.loader import SHIPPED
-from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.clauses import load_clauses, matching_clauses
 from sharedtensor_conformance.harness.matrix import Selection
 from sharedtensor_conformance.plugin.shards import shard
 
@@ -95,13 +95,16 @@ OPTIONS = (
     ),
     Option(
         "--clause",
-        "judge only this clause, for example GRAD-3 (may be repeated)",
+        "run only the cases that cite this clause, for example GRAD-3, or one that "
+        "matches a pattern, for example 'GRAD-*' (may be repeated); a case that cites "
+        "other clauses, too, judges these in part",
         "ID",
         repeats=True,
     ),
     Option(
         "--profile",
-        f"judge only this profile (may be repeated): {', '.join(PROFILES)}",
+        "run only the cases that cite a clause of this profile (may be repeated): "
+        f"{', '.join(PROFILES)}",
         "NAME",
         repeats=True,
     ),
@@ -228,8 +231,9 @@ def selection_of(config: pytest.Config, implementation: Implementation) -> Selec
     """
     given = config.option
     name = implementation.name
+    given.clause[:] = _clauses(given.clause)  # a report names them one by one
     return Selection(
-        clauses=_known("clause", given.clause, list(load_clauses())),
+        clauses=tuple(given.clause),
         profiles=_known("profile", given.profile, list(PROFILES)),
         strategies=_known(
             f"strategy of {name}",
@@ -245,6 +249,18 @@ def selection_of(config: pytest.Config, implementation: Implementation) -> Selec
         cases=tuple(given.case),
         one_per_clause=given.one_per_clause,
     )
+
+
+def _clauses(given: list[str]) -> list[str]:
+    """Return the ids of the clauses that ids and patterns name, each once."""
+    found: dict[str, None] = {}
+    for one in given:
+        ids = matching_clauses(one)
+        if not ids and matching_clauses(f"{one.upper()}-*"):
+            hint = f"it is a chapter: give --clause='{one.upper()}-*' for all of it"
+            raise pytest.UsageError(f"{one!r} is not a clause: {hint}")
+        found |= dict.fromkeys(ids or _known("clause", [one], list(load_clauses())))
+    return list(found)
 
 
 def _known(what: str, given: list[str], known: list[str]) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ def run_smoke_test(stages: Stages, selection: Selection, limit: float) -> SmokeT
     The watchdog limits it to `limit` seconds. If it succeeds, its processes stay in
     `stages` for the first cases; else they are ended.
     """
-    stage = stages.of(_first_configuration(stages.implementation, selection))
+    first = _first_configuration(stages.implementation, selection)
+    stage = stages.of(first)
     watchdog = Watchdog(limit, stages.abandon)
     failed = "it was interrupted"
     try:
@@ -46,7 +47,8 @@ def run_smoke_test(stages: Stages, selection: Selection, limit: float) -> SmokeT
         private_shm = stage.supervision.private
         if failed:
             stages.retire()
-    return SmokeTest(f"in the smoke test: {failed}" if failed else "", private_shm)
+    where = f"in the smoke test under {first.start_method}"
+    return SmokeTest(f"{where}: {failed}" if failed else "", private_shm)
 
 
 def _first_configuration(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.clauses import LEVELS, Clause
 from sharedtensor_conformance.report.records import Case, ClauseResult, Summary
+from sharedtensor_conformance.report.repeat import MANY_STEPS
 from sharedtensor_conformance.report.signatures import is_mismatch, signature
 from sharedtensor_conformance.report.verdicts import WORST_FIRST
 
@@ -98,7 +99,7 @@ def groups_of(
     """Return the broken cases in groups.
 
     The order is: unexpected before expected groups, then MUST before SHOULD, then from
-    the most basic clause.
+    the most basic clause, then tests of few steps before those of many.
     """
     cases = list(cases)
     found: dict[tuple[object, ...], list[Case]] = {}
@@ -120,8 +121,8 @@ def shortest(cases: Iterable[Case]) -> Case:
     """Return the case that shows best how a clause is broken.
 
     An unexpected failure is better than an expected one, a failure that always occurs
-    is better than a state-dependent one, then the worst verdict, and then the shortest
-    evidence.
+    is better than a state-dependent one, then the worst verdict, then a test of few
+    steps, and then the shortest evidence.
     """
     return min(
         cases,
@@ -129,6 +130,7 @@ def shortest(cases: Iterable[Case]) -> Case:
             case.expected,
             case.state_dependent,
             WORST_FIRST.index(case.verdict),
+            case.test.startswith(MANY_STEPS),
             not case.evidence,
             len(case.evidence),
             case.id,
@@ -153,8 +155,9 @@ class _Order:
             int(number),
         )
 
-    def of_group(self, group: Group) -> tuple[bool, tuple[int, int, int, int]]:
-        return group.expected, self.of_clause(group.first)
+    def of_group(self, group: Group) -> tuple[bool, tuple[int, int, int, int], bool]:
+        many_steps = group.shown.test.startswith(MANY_STEPS)
+        return group.expected, self.of_clause(group.first), many_steps
 
 
 def _place(name: str, known: Sequence[str]) -> int:

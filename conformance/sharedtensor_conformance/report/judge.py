@@ -5,6 +5,7 @@ A clause decides the exit status if it is a MUST (with ``--strict``, also a SHOU
 has to hold: its cases passed, or all its failures were expected. After a complete run
 of the full selection, it also has to be judged by at least one case. A verdict
 ``error``, a stale expectation or a planned case without a verdict makes any run fail.
+So does a run in which no case judged anything, unless it is one shard of a run.
 
 The functions here use no file, clock or process.
 """
@@ -31,6 +32,7 @@ class Standing(StrEnum):
 
     HELD = "held"
     BROKEN = "broken"  # it decides the exit status, and was not expected
+    BLOCKED = "blocked"  # not judged: no tensor could be sent, or no process started
     ADVISORY = "advisory"  # broken, but does not decide the exit status
     EXPECTED = "expected"  # broken as a known deviation
     UNSUPPORTED = "unsupported"
@@ -43,23 +45,26 @@ class Shortfalls:
 
     Args:
         broken: clauses that decide and are broken unexpectedly.
+        blocked: clauses that could not be judged, since no tensor could be sent or no
+            process started.
         unjudged: clauses that decide and that no case judged, in a complete run of the
             full selection.
         errors: the number of cases with a fault of the suite or the adapter.
         stale: the number of stale expectations.
         cut_short: whether planned cases, or the end of the report, are missing.
+        nothing: whether no case judged anything, though all have a verdict.
     """
 
     broken: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     errors: int = 0
     stale: int = 0
     cut_short: bool = False
+    nothing: bool = False
 
     def __bool__(self) -> bool:
-        return any(
-            (self.broken, self.unjudged, self.errors, self.stale, self.cut_short)
-        )
+        return any(vars(self).values())
 
 
 def judge(
@@ -114,20 +119,30 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
     whole = full and summary.complete
     no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
     unjudged = [id for id, r in deciding if r.verdict in no_verdict and whole]
-    broken = [
-        id for id, r in results if standing(run, r, strict=strict) is Standing.BROKEN
-    ]
+    standings = {id: standing(run, r, strict=strict) for id, r in results}
     return Shortfalls(
-        broken=tuple(broken),
+        broken=tuple(id for id, one in standings.items() if one is Standing.BROKEN),
+        blocked=tuple(id for id, one in standings.items() if one is Standing.BLOCKED),
         unjudged=tuple(unjudged),
         errors=summary.verdicts.get(Verdict.ERROR, 0),
         stale=len(summary.stale),
         cut_short=not summary.complete,
+        nothing=_judged_nothing(run, summary),
     )
+
+
+def _judged_nothing(run: Run, summary: Summary) -> bool:
+    """Return whether each case was not run, or is about something not claimed."""
+    if run.selection.shard or not summary.complete or not summary.cases:
+        return False
+    idle = {Verdict.NOT_RUN, Verdict.UNSUPPORTED}
+    return idle.issuperset(map(Verdict, summary.verdicts))
 
 
 def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
     """Return the standing of a clause with this `result`."""
+    if result.verdict is Verdict.BLOCKED:
+        return Standing.BLOCKED
     if result.verdict.broken:
         if result.expected:
             return Standing.EXPECTED

@@ -40,6 +40,7 @@ UNKNOWN = "(not in the installed spec)"
 FIGURES = {
     Standing.HELD: ("✓", "held"),
     Standing.BROKEN: ("✗", "broken"),
+    Standing.BLOCKED: ("✗", "blocked"),
     Standing.ADVISORY: ("✗", "broken (advisory)"),
     Standing.EXPECTED: ("✗", "broken as expected"),
     Standing.UNSUPPORTED: ("·", "unsupported"),

@@ -5,22 +5,36 @@ from __future__ import annotations
 import shlex
 
 from sharedtensor_conformance.report.records import Case, Run
+from sharedtensor_conformance.report.verdicts import Verdict
 
 CARRIED = (
     "--impl",
     "--device",
+    "--strategy",
+    "--start-method",
     "--expectations",
     "--no-expectations",
     "--strict",
     "--patience",
     "--case-limit",
 )
-"""The options of a run that are needed to repeat a case of it."""
+"""The options of a run that are needed to repeat a case of it.
+
+Which start method a case has can depend on those that the run was asked for.
+"""
 
 OF_HISTORIES = ("--histories", "--history-seed")
 """The options that are needed only for a case about histories."""
 
 HISTORIES = "test_histories.py::"
+
+MANY_STEPS = (HISTORIES, "test_load.py::", "test_fault.py::", "test_bundles.py::")
+"""The files of tests whose cases take many steps, or steps at the same time."""
+
+ONE_PER_CLAUSE = "--one-per-clause"
+
+CONFIGURING = ("--strategy", "--start-method")
+"""The options that select configurations."""
 
 MOST_LEAKING = 3
 """How many of the leaking cases are repeated before the case that judges them."""
@@ -31,17 +45,30 @@ def repeat_command(run: Run, clause: str, case: Case) -> str:
 
     A leak is repeated with the cases that leaked and the case that judges the leak. A
     failure that vanished in fresh processes depends on earlier cases, so its whole
-    configuration is repeated.
+    configuration is repeated. A blocked case is repeated with the same smoke test.
     """
     words = [*run.selection.command, *_carried(run, case)]
-    if case.leaking:
+    if case.verdict is Verdict.BLOCKED and ONE_PER_CLAUSE in run.selection.options:
+        words += [ONE_PER_CLAUSE, f"--clause={clause}"]
+    elif case.leaking:
         cases = (*case.leaking[:MOST_LEAKING], case.id)
         words += [f"--case={id}" for id in cases]
     elif case.state_dependent:
+        words = [word for word in words if word.partition("=")[0] not in CONFIGURING]
         words += _configuration(case)
     else:
         words += [f"--clause={clause}", f"--case={case.id}"]
     return " ".join(shlex.quote(word) for word in words)
+
+
+def is_programmable(case: Case) -> bool:
+    """Return whether a broken case can probably be written as a program.
+
+    That needs a failure of its own that occurs every time, in a test that takes one
+    step after another.
+    """
+    alone = not (case.leaking or case.state_dependent)
+    return case.verdict.judged and alone and not case.test.startswith(MANY_STEPS)
 
 
 def program_command(file: str, case: Case) -> str:

@@ -15,7 +15,7 @@ from sharedtensor_conformance.report.records import (
     Summary,
 )
 
-ONLY_WHERE_ANY = ("advisory", "expected")
+ONLY_WHERE_ANY = ("blocked", "advisory", "expected")
 """The columns that are not shown if they are empty."""
 
 
@@ -30,6 +30,7 @@ class Row:
     chapter: str
     held: int = 0
     broken: int = 0
+    blocked: int = 0
     advisory: int = 0
     expected: int = 0
     unsupported: int = 0

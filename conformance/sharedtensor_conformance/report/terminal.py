@@ -7,6 +7,7 @@ print the same. It has colours only on a terminal.
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,11 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
-from sharedtensor_conformance.report.repeat import program_command, repeat_command
+from sharedtensor_conformance.report.repeat import (
+    is_programmable,
+    program_command,
+    repeat_command,
+)
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -40,7 +45,7 @@ FAULT_LINES = 6
 """How many lines of a traceback are shown for a fault of the suite or the adapter."""
 
 IN_FULL = 10
-"""How many groups are shown with evidence; the others only with their command."""
+"""How many groups are shown with so much evidence; the others with its first line."""
 
 WITH_TITLES = 10
 """Unjudged clauses are shown with their titles if there are at most this many."""
@@ -57,6 +62,7 @@ def render(
     *,
     colour: bool = False,
     file: str | None = None,
+    whole: bool = False,
 ) -> str:
     """Return the report as text of at most `width` columns, unless a word is longer.
 
@@ -68,19 +74,50 @@ def render(
         width: the number of columns of the terminal.
         colour: whether to use colours.
         file: the file of the report, if there is one.
+        whole: whether to show all evidence of each group.
     """
     paint = _Paint(colour)
+    amount = _Amount(whole, file)
     groups = groups_of(cases, summary, clauses)
     blocks = [
         *_heading(run, cases, summary, width),
         _table(chapter_rows(run, summary, cases), paint),
-        *_group_blocks(run, groups, summary, clauses, width, paint),
+        *_group_blocks(run, groups, summary, clauses, width, paint, amount),
         *_program_block(groups, file, width),
         *_unjudged_block(run, summary, clauses, width),
         *_stale_block(summary, width),
         _final(run, summary, width, paint),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+class _Amount:
+    """Decides how much evidence is shown, and says where the rest is.
+
+    Each group shows at least the first line of its evidence.
+    """
+
+    def __init__(self, whole: bool, file: str | None) -> None:
+        self._whole, self._file = whole, file
+        self._told = 0
+
+    def of(self, case: Case) -> Iterator[str]:
+        """Yield the lines of evidence to show of the next group."""
+        lines = case.evidence.splitlines() or ["(no evidence was recorded)"]
+        fault = case.verdict is Verdict.ERROR  # the last lines say where it happened
+        most = FAULT_LINES if fault else EVIDENCE_LINES
+        most = len(lines) if self._whole else most if self._told < IN_FULL else 1
+        self._told += 1
+        yield from lines[-most:] if fault else lines[:most]
+        more = len(lines) - most
+        if more > 0:
+            yield f"({plural(more, 'more line')}{self._where})"
+
+    @property
+    def _where(self) -> str:
+        if not self._file:
+            return "; --report=FILE keeps them"
+        return f": shared-tensor-spec report {shlex.quote(self._file)} --all-evidence"
 
 
 class _Paint:
@@ -144,9 +181,9 @@ def _group_blocks(
     clauses: Mapping[str, Clause],
     width: int,
     paint: _Paint,
+    amount: _Amount,
 ) -> Iterator[str]:
     """Yield a block for each clause that is the most basic one of its group."""
-    told = 0
     by_clause = groupby(groups, key=lambda group: (group.first, group.expected))
     for (id, expected), its_groups in by_clause:
         said = facts(run, summary.clauses[id], expected=expected)
@@ -155,21 +192,21 @@ def _group_blocks(
             *wrapped(said, width, "  ", "  "),
         ]
         for group in its_groups:
-            lines += _group_lines(run, group, width, in_full=told < IN_FULL)
-            told += 1
+            lines += _group_lines(run, group, width, amount)
         yield "\n".join(lines)
 
 
 def _program_block(
     groups: Sequence[Group], file: str | None, width: int
 ) -> Iterator[str]:
-    """Yield the command that writes the first unexpected failure as a program."""
-    cases = [group.shown for group in groups if not group.expected]
-    cases = [case for case in cases if case.verdict is not Verdict.ERROR]
+    """Yield the command that writes the simplest unexpected failure as a program."""
+    cases = [case for group in groups if not group.expected for case in group.cases]
+    cases = [case for case in cases if is_programmable(case)]
     if file and cases:
-        said = "To write the first of these failures as a stand-alone program:"
+        simplest = min(cases, key=lambda case: case.remote_calls)
+        said = "To write the simplest of these failures as a stand-alone program:"
         yield "\n".join(
-            [*wrapped(said, width, "", ""), f"  {program_command(file, cases[0])}"]
+            [*wrapped(said, width, "", ""), f"  {program_command(file, simplest)}"]
         )
 
 
@@ -181,14 +218,15 @@ def _title(
     return [paint(first, code), *more]
 
 
-def _group_lines(run: Run, group: Group, width: int, *, in_full: bool) -> Iterator[str]:
+def _group_lines(run: Run, group: Group, width: int, amount: _Amount) -> Iterator[str]:
     others = others_sentence(group) if group.others else ""
     cause = f"cause: {group.cause}" if group.cause else ""
     for sentence in (cause, others, state_sentence(group)):
         if sentence:
             yield from wrapped(sentence, width, "  ", "    ")
-    if in_full and not group.cause:  # a known cause explains more than evidence
-        yield from _evidence(group.shown, width)
+    if not group.cause:  # a known cause explains more than evidence
+        for line in amount.of(group.shown):
+            yield from wrapped(_printable(line), width, "    | ", "    | ")
     yield f"  {repeat_command(run, group.first, group.shown)}"
 
 
@@ -217,6 +255,8 @@ def label(run: Run, result: ClauseResult, *, expected: bool) -> str:
 def others_sentence(group: Group) -> str:
     """Return which other clauses are broken, probably by the same cause."""
     count = len(group.others)
+    if group.shown.verdict is Verdict.BLOCKED:
+        return f"not judged: {group.first} and {plural(count, 'other clause')}"
     fail = "fails" if count == 1 else "fail"
     how = "for the same cause" if group.cause else "in the same way"
     if group.rests:
@@ -238,16 +278,6 @@ def state_sentence(group: Group) -> str:
         f"{plural(len(group.cases), 'broken case')} held when repeated in fresh "
         f"processes, so earlier cases or timing matter; for example {vanished[0].id}"
     )
-
-
-def _evidence(case: Case, width: int) -> Iterator[str]:
-    lines = case.evidence.splitlines() or ["(no evidence was recorded)"]
-    fault = case.verdict is Verdict.ERROR  # the last lines say where it happened
-    shown = lines[-FAULT_LINES:] if fault else lines[:EVIDENCE_LINES]
-    for line in shown:
-        yield from wrapped(_printable(line), width, "    | ", "    | ")
-    if more := len(lines) - len(shown):
-        yield f"    | ({plural(more, 'more line')} in the report)"
 
 
 def _printable(line: str) -> str:
@@ -301,6 +331,9 @@ def _verdict(run: Run, summary: Summary) -> str:
     if _ended_early(run, summary):
         said = f"{scope.cut_short(run, summary)}, so far {_tallied(run, summary)}"
         return f"{name} was not judged completely: {said}"
+    found = {Verdict(one) for one in summary.verdicts}
+    if Verdict.BLOCKED in found and not any(one.judged for one in found):
+        return f"{name} was not judged: {_reasons(run, summary)}"
     if summary.exit_status:
         return f"{name} does not pass: {_reasons(run, summary)}"
     if not run.selection.full:
@@ -348,12 +381,16 @@ def _reasons(run: Run, summary: Summary) -> str:
     short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
     counted = (
         (len(short.broken), "clause", "broken"),
+        (len(short.blocked), "clause", "blocked and not judged"),
         (len(short.unjudged), "clause", "judged by no case"),
         (short.errors, "case", "ended in an error of the suite or the adapter"),
         (short.stale, "expectation", "stale"),
     )
     said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
     said += _advisory(standings(run, summary))
+    if short.nothing:
+        counts = (f"{n} {verdict}" for verdict, n in summary.verdicts.items())
+        said.append(f"nothing was judged ({', '.join(counts)})")
     if short.cut_short:
         said.append(scope.cut_short(run, summary))
     return ", ".join(said) + _advice(short.broken, summary)
