@@ -250,10 +250,18 @@ def test_wrong_use_is_answered_with_one_sentence(bench, options, sentence):
 
 
 def test_a_module_is_not_taken_for_an_adapter_s_name(bench, tmp_path):
+    (tmp_path / "stdlib.py").write_text(ADAPTER.format(method=FAILS))
+    done = bench("--impl=stdlib", "--rows=descriptors-sender")
+    assert done.status == 0, done.err
+    (subject,) = done.figures["implementations"]
+    assert subject["implementation"] == "stdlib"
+
+
+def test_a_module_that_is_no_adapter_s_name_is_loaded(bench, tmp_path):
     (tmp_path / "broken.py").write_text(ADAPTER.format(method=FAILS))
     done = bench("--impl=broken", "--impl=broken:conformance_adapter")
     assert done.status == 4
-    assert "there is no implementation 'broken'" in done.err
+    assert "two of the implementations are called 'reference'" in done.err
     assert done.left == []
 
 

@@ -11,7 +11,15 @@ WRONG = {
     ),
     "a module that is not there": (
         ["--impl=no.such.module"],
-        "the adapter 'no.such.module' cannot be loaded: No module named 'no'",
+        "there is no implementation 'no.such.module': no adapter and no importable",
+    ),
+    "a module with an attribute that is not there": (
+        ["--impl=no.such.module:adapter"],
+        "cannot be loaded: No module named 'no'; put the folder of the module on",
+    ),
+    "a file": (
+        ["--impl=mypkg_conformance.py"],
+        "give the module and not the file, for example mypkg_conformance:conf",
     ),
     "an attribute that is no adapter": (
         ["--impl=miniatures:not_an_adapter"],

@@ -13,9 +13,12 @@ from __future__ import annotations
 import importlib
 import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharedtensor_conformance.adapter import Implementation
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 GROUP = "sharedtensor_conformance.adapters"
 SHIPPED = (
@@ -41,28 +44,59 @@ class LoadingError(Exception):
 
 
 def target_of(name: str) -> str:
-    """Return ``module:attribute`` for a value of ``--impl``."""
+    """Return ``module:attribute`` for a value of ``--impl``.
+
+    A name that no adapter has may be that of a module; loading it shows that.
+
+    Raises:
+        LoadingError: neither an adapter nor a module can have this name.
+    """
     if name in SHIPPED:
         module = name.replace("-", "_")
         return f"sharedtensor_conformance.adapters.{module}:{DEFAULT_ATTRIBUTE}"
-    from importlib.metadata import entry_points
-
-    points = entry_points(group=GROUP)
-    for point in points:
+    for point in _entry_points():
         if point.name == name:
             return point.value
-    if not _REFERENCE.fullmatch(name) or not ("." in name or ":" in name):
-        from difflib import get_close_matches
+    module, _, attribute = name.partition(":")
+    if module.endswith(".py"):
+        raise LoadingError(_not_the_file(name, module, attribute))
+    if not _REFERENCE.fullmatch(name):
+        raise LoadingError(_unknown(name))
+    return f"{module}:{attribute or DEFAULT_ATTRIBUTE}"
 
-        known = [*SHIPPED, *(point.name for point in points)]
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise LoadingError(
-            f"there is no implementation {name!r}: {hint}choose one of "
-            f"{', '.join(dict.fromkeys(known))}, mutant:NAME or "
-            f"package.module[:attribute]"
-        )
-    return name if ":" in name else f"{name}:{DEFAULT_ATTRIBUTE}"
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _unknown(name: str) -> str:
+    """Return the sentence about a name that neither an adapter nor a module has."""
+    from difflib import get_close_matches
+
+    known = [*SHIPPED, *(point.name for point in _entry_points())]
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return (
+        f"there is no implementation {name!r}: {hint}no adapter and no importable "
+        f"module has this name; choose one of {', '.join(dict.fromkeys(known))} or "
+        f"mutant:NAME, or give package.module[:attribute] and put the folder of the "
+        f"module on PYTHONPATH"
+    )
+
+
+def _not_the_file(name: str, file: str, attribute: str) -> str:
+    """Return the sentence about a file that is given in place of its module."""
+    from pathlib import PurePath
+
+    stem = PurePath(file).stem
+    module = stem if stem.isidentifier() else "mypkg_conformance"
+    return (
+        f"{name!r} names a file: give the module and not the file, for example "
+        f"{module}:{attribute or DEFAULT_ATTRIBUTE}, and put the folder of the module "
+        f"on PYTHONPATH"
+    )
 
 
 def resolve(target: str) -> Any:
@@ -86,6 +120,8 @@ def load_implementation(name: str) -> Implementation:
     try:
         found = resolve(target)
     except (ImportError, AttributeError) as error:
+        if _is_missing(target, error):
+            raise LoadingError(_missing(name, error)) from None
         raise LoadingError(f"the adapter {name!r} cannot be loaded: {error}") from error
     if not isinstance(found, Implementation):
         raise LoadingError(
@@ -93,6 +129,24 @@ def load_implementation(name: str) -> Implementation:
             f"(sharedtensor_conformance.adapter.Implementation)"
         )
     return found
+
+
+def _is_missing(target: str, error: Exception) -> bool:
+    """Return whether `error` says that the module of `target` cannot be found."""
+    module = target.partition(":")[0]
+    missing = getattr(error, "name", None)
+    is_part = missing is not None and f"{module}.".startswith(f"{missing}.")
+    return isinstance(error, ModuleNotFoundError) and is_part
+
+
+def _missing(name: str, error: Exception) -> str:
+    """Return the sentence about an adapter whose module cannot be found."""
+    if ":" not in name:
+        return _unknown(name)
+    return (
+        f"the adapter {name!r} cannot be loaded: {error}; put the folder of the module "
+        f"on PYTHONPATH"
+    )
 
 
 def _mutated(name: str) -> Implementation:
