@@ -2,8 +2,9 @@
 
 An adapter has two parts. `Implementation` is plain data that the suite reads before any
 case runs: claims, patterns of names, time limits. `Operations` is what owner and peers
-do with tensors. The suite imports it only in those processes, so that a crash there is
-a verdict and does not end the run.
+do with tensors. The suite never imports it in pytest's process, so that a crash in an
+operation is a verdict and does not end the run. Both are first loaded in a process of
+their own: if that crashes or hangs, nothing is judged.
 
 Claims are declared, never detected. `PROFILES` has the operations that each profile
 needs. A claim without its operations, or an operation without its claim, is an error of
@@ -96,7 +97,8 @@ class Implementation:
     Args:
         name: the name that reports and expectations use.
         operations: ``"module:attribute"`` of a callable without arguments that returns
-            the `Operations`; imported in owner and peers, never in pytest's process.
+            the `Operations`; imported in owner and peers, and before the run in a
+            process of its own, never in pytest's process.
         claims: the claimed profiles, of those in `PROFILES`; always with ``core``.
         version: the version, or ``"distribution:NAME"`` to read it from the metadata
             of an installed distribution.

@@ -146,9 +146,14 @@ def test_what_makes_no_tensor_is_the_one_problem(new_adapter):
 
 
 def test_package_that_is_not_installed_is_told_in_a_sentence(new_adapter):
-    done = check(new_adapter("no_such_package"))
+    file = new_adapter("no_such_package")
+    done = check(file)
     assert done.returncode == 4
-    assert done.stderr.endswith("cannot be loaded: No module named 'no_such_package'\n")
+    lines = file.read_text().splitlines()
+    line = lines.index("import no_such_package") + 1
+    assert done.stderr.endswith(
+        f"cannot be loaded: No module named 'no_such_package' ({file}, line {line})\n"
+    )
 
 
 @pytest.mark.parametrize("package", ["my-pkg", "", "my.pkg", "import", "3d", "a b"])

@@ -6,12 +6,14 @@ exit status, that it ended by itself, and what is left of processes, files, segm
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
 import faulty_implementations
 import pytest
 from sharedtensor_conformance.harness import stage
+from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.report.records import Case
 from suites import NOTHING_LEFT, Done
 
@@ -247,6 +249,22 @@ def test_adapter_that_is_not_imported_is_one_sentence_and_status_4(suite, module
     assert "Traceback" not in done.text
     assert len(done.text) < 2_000
     assert "\x1b" not in done.text
+    assert done.left == NOTHING_LEFT
+
+
+def test_adapter_that_loads_for_long_is_told_to_who_waits(suite):
+    notice = "still loading unloadable.waits (limit 60 s, --patience)\n"
+    goes_on = suite.folder / "goes-on"
+    os.mkfifo(goes_on)
+    run = suite.start(
+        "--impl=unloadable.waits", *CASES, "-p", "early_notice", "--patience=60"
+    )
+    assert wait_until(lambda: notice in suite.output.read_text(), 50)
+    goes_on.open("w").close()
+    done = run.end()
+    assert done.status == 4
+    assert done.text.count(notice) == 1
+    assert "cannot be loaded: it was told to go on (" in done.text
     assert done.left == NOTHING_LEFT
 
 

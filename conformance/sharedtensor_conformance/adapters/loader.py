@@ -112,7 +112,8 @@ def load_implementation(name: str) -> Implementation:
     """Return the adapter's `Implementation`; this imports the adapter's module.
 
     Raises:
-        LoadingError: there is no adapter of this name, or it is no `Implementation`.
+        LoadingError: there is no adapter of this name, its module raises an exception,
+            or it is no `Implementation`.
     """
     if name.startswith("mutant:"):
         return _mutated(name)
@@ -122,13 +123,27 @@ def load_implementation(name: str) -> Implementation:
     except (ImportError, AttributeError) as error:
         if _is_missing(target, error):
             raise LoadingError(_missing(name, error)) from None
-        raise LoadingError(f"the adapter {name!r} cannot be loaded: {error}") from error
+        raise LoadingError(why_not_loaded(name, error, str(error))) from error
+    except Exception as error:  # whatever the module raises
+        raise LoadingError(why_not_loaded(name, error)) from error
     if not isinstance(found, Implementation):
         raise LoadingError(
             f"{target} is a {type(found).__name__}, not an Implementation "
             f"(sharedtensor_conformance.adapter.Implementation)"
         )
     return found
+
+
+def why_not_loaded(name: str, error: BaseException, said: str = "") -> str:
+    """Return the sentence about an exception that an adapter raised, with its place.
+
+    The exception is told by what it `said`, or by its type and its first line.
+    """
+    from sharedtensor_conformance.adapters.import_errors import place_of
+    from sharedtensor_conformance.sanitize import first_line
+
+    said = said or first_line(error)
+    return f"the adapter {name!r} cannot be loaded: {said}{place_of(error)}"
 
 
 def _is_missing(target: str, error: Exception) -> bool:

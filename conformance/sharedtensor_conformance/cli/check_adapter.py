@@ -6,6 +6,8 @@ The author of an adapter learns of them at once, before a run of the suite.
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import replace
 
 from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse
 from sharedtensor_conformance.report.terminal import plural
@@ -30,19 +32,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     text = "the adapter, as for --impl: a name or package.module[:attribute]"
     parser.add_argument("name", metavar="NAME", help=text)
+    text = (
+        "time limit for loading the adapter (default: 120), and for starting a process "
+        "and importing the implementation in it (default: the adapter's value)"
+    )
+    parser.add_argument("--patience", metavar="SECONDS", type=seconds, help=text)
+
+
+def seconds(text: str) -> float:
+    """Return a positive number of seconds, as pytest's ``--patience`` has it."""
+    from sharedtensor_conformance.plugin import options  # it imports pytest
+
+    return options.seconds(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what the adapter declares, and its problems."""
     from sharedtensor_conformance.adapters.loader import LoadingError
-    from sharedtensor_conformance.harness.inspection import describe
+    from sharedtensor_conformance.harness.inspection import LOADING_TIMEOUT, describe
     from sharedtensor_conformance.harness.template import why_not_preloaded
 
     try:
-        described = describe(arguments.name, calls_operations=True)
+        described = describe(
+            arguments.name,
+            arguments.patience or LOADING_TIMEOUT,
+            calls_operations=True,
+            tell=lambda sentence: print(sentence, file=sys.stderr),
+        )
     except LoadingError as error:
         raise WrongUse(str(error)) from error
     implementation = described.implementation
+    if arguments.patience:
+        implementation = replace(implementation, patience=arguments.patience)
     print(f"{implementation.name} {implementation.version}".strip())
     print(f"  claims: {', '.join(sorted(implementation.claims))}")
     print(f"  operations: {', '.join(described.operations)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -22,9 +23,10 @@ from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.operation_trial import problems_of_calls
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
-from sharedtensor_conformance.sanitize import first_line, printable
+from sharedtensor_conformance.sanitize import printable
 
 LOADING_TIMEOUT = 120.0
+NOTICE_AFTER = 10.0  # seconds of loading after which the user is told about it
 MAX_REASON_CHARACTERS = 2000  # characters of a reason why an adapter cannot be loaded
 
 
@@ -62,11 +64,16 @@ def _version(declared: str) -> str:
 
 
 def describe(
-    name: str, deadline: float = LOADING_TIMEOUT, *, calls_operations: bool = False
+    name: str,
+    deadline: float = LOADING_TIMEOUT,
+    *,
+    calls_operations: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> Description:
     """Return what the adapter declares, loaded in a child with a deadline.
 
-    If `calls_operations` is true, the operations of ``core`` are also called once.
+    If `calls_operations` is true, the operations of ``core`` are also called once. If
+    loading takes long, `tell` is called once with a sentence about that.
 
     The child has a supervisor, so that all its processes are ended. Its output is
     ignored, and it is ended as soon as it has answered.
@@ -86,7 +93,11 @@ def describe(
             answered = lambda: (  # noqa: E731
                 answer.exists() or supervisor.ask("status") is not None
             )
-            wait_until(answered, deadline)
+            late = deadline - NOTICE_AFTER
+            if not wait_until(answered, min(NOTICE_AFTER, deadline)) and late > 0:
+                if tell:
+                    tell(f"still loading {name} (limit {deadline:g} s, --patience)")
+                wait_until(answered, late)
             if answer.exists():
                 return _checked_description(name, json.loads(answer.read_text()))
             how = _ending(supervisor.ask("status"), deadline)
@@ -154,7 +165,7 @@ def _describe_in_this_process(name: str, calls_operations: bool) -> dict[str, An
     except loader.LoadingError as error:
         known["error"] = printable(str(error)[:MAX_REASON_CHARACTERS])
     except BaseException as error:  # it may call `sys.exit`
-        known["error"] = f"the adapter {name!r} cannot be loaded: {first_line(error)}"
+        known["error"] = loader.why_not_loaded(name, error)
     return known
 
 

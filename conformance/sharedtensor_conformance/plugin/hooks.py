@@ -99,7 +99,11 @@ def _load_description(config: pytest.Config) -> Implementation:
     """
     name, timeout = config.option.impl, config.option.patience
     try:
-        description = inspection.describe(name, timeout or inspection.LOADING_TIMEOUT)
+        description = inspection.describe(
+            name,
+            timeout or inspection.LOADING_TIMEOUT,
+            tell=lambda sentence: _tell(config, sentence),
+        )
     except loader.LoadingError as error:
         raise pytest.UsageError(str(error)) from None
     if description.problems:
@@ -135,6 +139,12 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
 
 def _limit_of(config: pytest.Config, implementation: Implementation) -> float:
     return float(config.option.case_limit or case_limit(implementation))
+
+
+def _tell(config: pytest.Config, sentence: str) -> None:
+    """Print a line that pytest does not capture, before it prints anything itself."""
+    with os.fdopen(_real_stderr(config), "w") as stream:
+        print(sentence, file=stream)
 
 
 def _real_stderr(config: pytest.Config) -> int:

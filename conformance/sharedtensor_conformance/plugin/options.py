@@ -169,8 +169,8 @@ OPTIONS = (
     ),
     Option(
         "--patience",
-        "time limit for loading the adapter, and for starting a process and importing "
-        "the implementation in it (default: the adapter's value)",
+        "time limit for loading the adapter (default: 120), and for starting a process "
+        "and importing the implementation in it (default: the adapter's value)",
         "SECONDS",
         type=seconds,
     ),
