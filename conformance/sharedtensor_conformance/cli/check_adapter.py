@@ -18,7 +18,9 @@ The adapter is loaded in a child process, so that it cannot harm this one. Probl
   - an operation whose profile is not claimed;
   - an operation whose parameters differ from those of the contract;
   - a claim that no case can judge.
-If there is no such problem, each operation of core is called once.
+If there is no such problem, each operation of core is called once, and share if it is
+claimed. Files that the library makes in /dev/shm meanwhile have to match
+segment_pattern.
 
 example:
   shared-tensor-spec check-adapter mypackage.conformance

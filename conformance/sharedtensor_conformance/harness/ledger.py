@@ -204,6 +204,15 @@ def files_below(folder: str) -> list[str]:
     )
 
 
+def segment_regex(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of a `segment_pattern`, with a group for the pid.
+
+    An empty pattern matches no name.
+    """
+    none = re.escape("{pid}")
+    return re.compile(pattern.replace("{pid}", r"(?P<pid>\d+)") or none)
+
+
 class Segments:
     """Finds the implementation's files in ``/dev/shm``.
 
@@ -217,9 +226,7 @@ class Segments:
         self.private = private
         self.known_pids = known_pids
         self.before = set() if private else set(os.listdir(SHM))
-        named = re.escape("{pid}")
-        source = pattern.replace("{pid}", r"(?P<pid>\d+)") or named
-        self._pattern = re.compile(source)
+        self._pattern = segment_regex(pattern)
 
     def names(self) -> list[str]:
         """Return the names that belong to the implementation, without semaphores."""

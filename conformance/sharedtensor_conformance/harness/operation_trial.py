@@ -2,7 +2,8 @@
 
 The trial uses one process and one tensor, before anything is judged, so that the author
 of the adapter gets a clear message about a mistake. `decode` needs a second process and
-is left to the smoke test.
+is left to the smoke test. If the profile ``share`` is claimed, `share` is called too,
+because it may be what makes a file in ``/dev/shm``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import traceback
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.segment_trial import SegmentTrial
 from sharedtensor_conformance.sanitize import first_line, printable
 
 VALUES = [1, 0, 1]
@@ -28,6 +30,7 @@ def problems_of_calls(implementation: Implementation, operations: Any) -> list[s
     trial = _Trial(operations)
     dtype = implementation.dtypes[0]
     trial.call("enter_child", implementation.strategies[0])
+    segments = SegmentTrial(implementation.segment_pattern)
     tensor = trial.call("make", VALUES, (len(VALUES),), dtype)
     if trial.problems:
         return trial.problems  # there is nothing to try the others on
@@ -41,8 +44,13 @@ def problems_of_calls(implementation: Implementation, operations: Any) -> list[s
     message = trial.call("encode", tensor)
     if not trial.problems:
         trial.expect(True, "is_tensor", message, after=" of what `encode` returned")
+    segments.look()
+    if "share" in implementation.claims:
+        shared = trial.call("share", tensor)  # what it returns stays for the look
+        segments.look()
+        del shared
     trial.call("release", tensor)
-    return trial.problems
+    return trial.problems + segments.problems()
 
 
 class _Trial:
