@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -54,10 +55,18 @@ def uncommented(stubs: str) -> str:
 def test_the_adapter_is_accepted_and_the_suite_judges_with_it(new_adapter):
     file = new_adapter("fine_arrays")
     assert problems(file) == []
-    command = [sys.executable, "-m", "pytest", "--pyargs", "sharedtensor_conformance"]
-    chosen = ["--clause=SHARE-1", "--start-method=spawn", "-q", "-pno:cacheprovider"]
+    *_, told, next_command = check(file).stdout.splitlines()
+    assert told == (
+        "0 problems in one process; sending and decoding are not checked. Next, send a "
+        "tensor to another process:"
+    )
+    assert next_command == (
+        f"  pytest --pyargs sharedtensor_conformance "
+        f"--impl={file.stem}:conformance_adapter --clause=SHARE-1"
+    )
+    chosen = ["--start-method=spawn", "-q", "-pno:cacheprovider"]
     done = subprocess.run(
-        [*command, f"--impl={file.stem}:conformance_adapter", *chosen],
+        [sys.executable, "-m", *shlex.split(next_command), *chosen],
         env=os.environ | {"PYTHONPATH": paths(file.parent)},
         cwd=file.parent,
         capture_output=True,
@@ -83,9 +92,20 @@ def test_it_has_every_field_with_its_default_and_a_line_that_explains_it(new_ada
     for field in fields(Implementation):
         (place,) = (n for n, line in enumerate(lines) if f"    {field.name}=" in line)
         assert lines[place - 1].startswith("    # "), field.name
-        if field.name not in ("name", "operations", "claims"):
+        if field.name not in ("name", "operations", "claims", "version"):
             value = lines[place].partition("=")[2].removesuffix(",")
             assert eval(value) == field.default, field.name
+
+
+def test_version_is_the_one_of_the_package_where_it_has_one(new_adapter, tmp_path):
+    source = (PACKAGES / "fine_arrays.py").read_text()
+    (tmp_path / "new_arrays.py").write_text(f"{source}\n\n__version__ = '2.5.1'\n")
+    assert check(new_adapter("new_arrays")).stdout.startswith("new_arrays 2.5.1\n")
+    assert check(new_adapter("fine_arrays")).stdout.startswith("fine_arrays unknown\n")
+
+
+def test_problems_are_followed_by_no_next_command(new_adapter):
+    assert check(new_adapter("empty_package")).stdout.endswith("\n1 problem\n")
 
 
 def test_it_has_every_profile_and_operation_of_the_contract(new_adapter):

@@ -6,6 +6,7 @@ The author of an adapter learns of them at once, before a run of the suite.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import replace
 
@@ -20,7 +21,8 @@ The adapter is loaded in a child process, so that it cannot harm this one. Probl
   - a claim that no case can judge.
 If there is no such problem, each operation of core is called once, and share if it is
 claimed. Files that the library makes in /dev/shm meanwhile have to match
-segment_pattern.
+segment_pattern. Nothing is sent to another process: the output ends with the command
+that does that.
 
 example:
   shared-tensor-spec check-adapter mypackage.conformance
@@ -74,8 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
         problems.append(f"preload is declared, but {why}")
     for problem in problems:
         print(f"problem: {problem}")
-    print(f"{plural(len(problems), 'problem')}")
-    return NO if problems else YES
+    if problems:
+        print(plural(len(problems), "problem"))
+        return NO
+    print(
+        "0 problems in one process; sending and decoding are not checked. Next, send a "
+        "tensor to another process:"
+    )
+    impl = shlex.quote(f"--impl={arguments.name}")
+    print(f"  pytest --pyargs sharedtensor_conformance {impl} --clause=SHARE-1")
+    return YES
 
 
 command = Command(
