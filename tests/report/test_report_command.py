@@ -160,10 +160,13 @@ def test_a_difference_decides_the_status(tmp_path):
 
 
 def test_a_difference_warns_of_reports_that_are_hardly_comparable(tmp_path):
-    good = _report(tmp_path / "good")
-    other = _report(tmp_path / "other", name="someone", summary=False)
+    good = _report(tmp_path / "good", claims=("core", "grad"))
+    claims = ("core", "views")
+    other = _report(tmp_path / "other", name="someone", claims=claims, summary=False)
     said = call("diff", good, other).stdout
-    assert "note: the reports are of sample 1.2 and someone 1.2" in said
+    assert "note: B differs from A: name sample, now someone\n" in said
+    assert "note: B differs from A: claims without grad\n" in said
+    assert "note: B differs from A: claims with views\n" in said
     assert f"note: the run of {other} was cut short" in said
 
 

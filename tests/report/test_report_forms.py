@@ -150,8 +150,8 @@ def test_a_difference_names_clauses_and_cases():
         "clauses newly broken (1)\n  SHARE-1: pass, now crash",
         "cases newly broken (1)\n  a: pass, now crash",
         "clauses no longer judged (2)\n  GRAD-2: pass, now not-run\n"
-        "  GRAD-9: pass, now absent",
-        "cases no longer judged (2)\n  c: pass, now not-run\n  d: pass, now absent",
+        "  GRAD-9: pass, now not in B",
+        "cases no longer judged (2)\n  c: pass, now not-run\n  d: pass, now not in B",
         "clauses newly held (1)\n  GRAD-1: fail, now pass",
         "cases newly held (1)\n  b: fail, now pass",
     ]
@@ -160,7 +160,7 @@ def test_a_difference_names_clauses_and_cases():
 def test_a_new_case_that_is_broken_is_newly_broken():
     comparison = _compared([*BEFORE, case("GRAD-1", "fail", id="e")])
     assert comparison.newly_broken
-    assert "cases newly broken (1)\n  e: absent, now fail" in comparison.render()
+    assert "cases newly broken (1)\n  e: not in A, now fail" in comparison.render()
 
 
 def test_another_way_to_be_broken_is_not_newly_broken():

@@ -13,7 +13,7 @@ from pathlib import Path
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse, write
 from sharedtensor_conformance.report.badge import badge_json, badge_svg
-from sharedtensor_conformance.report.diff import compare
+from sharedtensor_conformance.report.diff import compare, differences
 from sharedtensor_conformance.report.judge import judge
 from sharedtensor_conformance.report.junit import junit_xml
 from sharedtensor_conformance.report.markdown import markdown
@@ -39,7 +39,8 @@ exit status:
 
 DIFF_TEACHING = """\
 The command lists the clauses and cases that are newly broken, no longer judged, or
-newly held.
+newly held, and says how what the implementation declares differs. What is broken in B
+and not in A counts as newly broken.
 
 example:
   shared-tensor-spec diff before.jsonl after.jsonl
@@ -133,9 +134,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
     for report in (before, after):
         if not report.complete:
             print(f"note: the run of {report.source} was cut short")
-    if before.run.implementation != after.run.implementation:
-        names = f"{before.run.implementation} and {after.run.implementation}"
-        print(f"note: the reports are of {names}, or of different claims")
+    for said in differences(before.run.implementation, after.run.implementation):
+        print(f"note: B differs from A: {said}")
     comparison = compare(before, after)
     print(comparison.render())
     return NO if comparison.newly_broken else YES

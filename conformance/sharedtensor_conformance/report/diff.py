@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from sharedtensor_conformance.report.records import Case, Report
+from sharedtensor_conformance.report.records import Case, Report, Subject
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 
@@ -33,7 +33,7 @@ class Change:
         return _judged(self.before) and not (_judged(self.after) or _broken(self.after))
 
     def __str__(self) -> str:
-        before, after = self.before or "absent", self.after or "absent"
+        before, after = self.before or "not in A", self.after or "not in B"
         return f"{self.id}: {before}, now {after}"
 
 
@@ -59,6 +59,20 @@ class Comparison:
                     head = f"{what} {kind.replace('_', ' ')} ({len(chosen)})"
                     blocks.append("\n  ".join([head, *chosen]))
         return "\n\n".join(blocks) or "nothing is newly broken, unjudged or held"
+
+
+def differences(before: Subject, after: Subject) -> list[str]:
+    """Return how what is declared in the two reports differs, in a few words each."""
+    said = []
+    for field in fields(Subject):
+        one, other = (getattr(subject, field.name) for subject in (before, after))
+        if isinstance(one, str):
+            said += [f"{field.name} {one}, now {other}"] if one != other else []
+            continue
+        name = field.name.replace("_", " ")
+        for what, more in (("without", {*one} - {*other}), ("with", {*other} - {*one})):
+            said += [f"{name} {what} {', '.join(sorted(more))}"] if more else []
+    return said
 
 
 def compare(before: Report, after: Report) -> Comparison:
