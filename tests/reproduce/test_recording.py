@@ -109,6 +109,15 @@ def test_condition_about_something_else_is_unattributed(recorder):
     assert recorder.failure["kind"] == "unattributed"
 
 
+def test_lists_are_recorded_as_they_were_when_they_were_sent_or_returned(recorder):
+    given, returned = [1, 2], [3]
+    recorder.asked(OWNER, {"do": "operate", "with": ["make", given]})
+    recorder.answered(OWNER, {"ok": returned}, returned)
+    given[0], returned[0] = 51, 52
+    (event,) = recorder.as_data()["events"]
+    assert (event["given"], event["returned"]) == (["make", [1, 2]], [3])
+
+
 def test_first_failure_ends_the_recording(recorder):
     failure_of(recorder, answer(recorder, 5), 6)
     answer(recorder, 7)

@@ -15,6 +15,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -70,7 +71,8 @@ class EventRecorder(Listener):
         if self.failure:
             return
         self._unanswered[id(actor)] = len(self.events)
-        self._add(actor, "call", do=message["do"], given=message["with"])
+        given = deepcopy(message["with"])  # the test may change its lists later
+        self._add(actor, "call", do=message["do"], given=given)
 
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
         """Record the answer of a process."""
@@ -79,7 +81,7 @@ class EventRecorder(Listener):
             return
         event = self.events[number]
         if "ok" in message:
-            event["returned"] = message["ok"]
+            event["returned"] = deepcopy(message["ok"])
         elif "raised" in message:
             event["raised"] = message["raised"]["type"]
         event["answered"] = len(self.events)
