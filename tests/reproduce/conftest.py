@@ -26,15 +26,15 @@ HERE = Path(__file__).parent
 LIMIT = 300
 
 
-def run_of(implementation, planned):
-    """Return the first line of the report of a run."""
+def run_of(implementation, planned, options=()):
+    """Return the first line of the report of a run with more options."""
     axes = ("default",), ("fork", "spawn"), ("float32",), ("pipe",), ("cpu",)
     return Run(
         Subject("sample", "1.0", ("core",), *axes),
         suite="0.1.0",
         spec=SpecRecord.of(load_clauses()),
         machine=Machine("3.11.9", "x86_64", "6.1", 2, True, False),
-        selection=Selection(full=False, options=(f"--impl={implementation}",)),
+        selection=Selection(full=False, options=(f"--impl={implementation}", *options)),
         planned=planned,
         started="2026-11-21T02:00:00Z",
     )
@@ -44,13 +44,14 @@ def run_of(implementation, planned):
 def report_of(tmp_path):
     """Return a function that writes the report of cases with a verdict."""
 
-    def write(implementation, *cases, verdict="fail"):
+    def write(implementation, *cases, verdict="fail", evidence="", options=()):
         file = tmp_path / "report.jsonl"
         with ReportWriter(file) as writer:
-            writer.write(run_of(implementation, len(cases)))
+            writer.write(run_of(implementation, len(cases), options))
             for id in cases:
                 test = id.partition("[")[0]
-                writer.write(Case(id, test, ("SHARE-1",), Verdict(verdict)))
+                judged = Verdict(verdict)
+                writer.write(Case(id, test, ("SHARE-1",), judged, evidence=evidence))
         return file
 
     return write
@@ -60,7 +61,7 @@ def report_of(tmp_path):
 def reproduce(tmp_path, monkeypatch):
     """Return a function that calls the command."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     return partial(call, "reproduce")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sharedtensor_conformance.adapters import numpy_copy
 from sharedtensor_conformance.adapters.torch import conformance_adapter
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.records import Case, Machine
@@ -38,11 +39,9 @@ def case_of(verdict="fail", evidence="not so: it has its values", axes=AXES):
     )
 
 
-def written(events, failure, *, with_reads=False, **case):
+def written(events, failure, *, with_reads=False, adapter=conformance_adapter, **case):
     machine = Machine("3.11.9", "x86_64", "6.1", 2, True, False)
-    subject = Subject(
-        case_of(**case), load_clauses()["SHARE-3"], conformance_adapter, machine
-    )
+    subject = Subject(case_of(**case), load_clauses()["SHARE-3"], adapter, machine)
     text = write_program(
         subject, RecordedCase(tuple(events), failure), with_reads=with_reads
     )
@@ -193,6 +192,57 @@ def test_process_that_takes_descriptors_gives_them_back():
     text = written((MAKE, PUT, take, give, replace(GET, number=2.7), READ), WRONG)
     assert "    taken = take_descriptors(3)\n    while taken:\n" in text
     assert "def take_descriptors(spare):" in text
+
+
+# Names
+
+
+LAYOUT = {"layout": {"name": "all", "offset": 0, "shape": [2], "strides": [1]}}
+VIEW = Event(0.5, "call", "owner", "operate", ("view", TENSOR, LAYOUT), TENSOR)
+SEEN = {"reference": "8"}
+
+
+def test_variable_does_not_have_the_name_of_a_function_that_follows_later():
+    bits = replace(VIEW, arguments=("reinterpret", TENSOR, "uint8"), returned=SEEN)
+    later = replace(VIEW, number=0.7, returned={"reference": "9"})
+    events = (MAKE, bits, later, PUT, GET, READ)
+    text = written(events, WRONG, adapter=numpy_copy.conformance_adapter)
+    assert "def view(tensor, layout):\n" in text
+    assert "    view_2 = tensor.view(" in text
+    assert "    view_3 = view(tensor, Layout(" in text
+    assert program.rebound_names(text) == set()
+
+
+def test_name_that_no_function_of_the_program_has_stays():
+    view = replace(VIEW, returned=SEEN)
+    assert "    view = tensor.as_strided(" in written((MAKE, view, *EVENTS[1:]), WRONG)
+
+
+BOUND_AGAIN = """\
+import queue
+import re as pattern
+from contextlib import suppress
+LIMIT = 3
+def view(tensor):
+    return tensor
+class Peer:
+    def other(self):
+        LIMIT = 5
+def main(suppress):
+    global view
+    view, LIMIT, own = view(pattern), 4, 5
+    for queue in []:
+        pass
+"""
+
+
+def test_names_that_functions_bind_again_are_found():
+    found = program.rebound_names(BOUND_AGAIN)
+    assert found == {"queue", "suppress", "LIMIT", "view"}
+
+
+def test_names_of_a_program_that_python_cannot_read_are_not_sought():
+    assert program.rebound_names("def f(a):\n    global a\n") == set()
 
 
 @pytest.mark.parametrize(

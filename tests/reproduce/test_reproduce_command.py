@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sharedtensor_conformance.cli import reproduce as command
 
+VIEWS = "test_view.py::test_write_through_a_received_view_lands_on_its_element"
 WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
 GROWS = "test_share.py::test_growing_a_shared_tensor_is_refused_and_changes_nothing"
 LEAKS = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
@@ -75,6 +76,59 @@ def test_wrong_value_is_shown(report_of, reproduce, tmp_path):
     assert "got [1.0, 2.0, 3.0, 4.0], not [1, 40, 3, 4]" in done.stdout
     (program,) = tmp_path.glob("*.py")
     assert program.stem == WRITES.partition("::test_")[2]
+
+
+@pytest.mark.parametrize(
+    ("implementation", "case", "line"),
+    [
+        (
+            "numpy-copy",
+            f"{VIEWS}[default-spawn-to_owner-backwards]",
+            "view_2 = view(tensor, Layout(",
+        ),
+        (
+            "named:adapter",
+            f"{WRITES}[default-spawn-queue-to_peer]",
+            "tensor_2 = tensor(",
+        ),
+    ],
+)
+def test_names_of_functions_and_imports_are_not_those_of_variables(
+    implementation, case, line, report_of, reproduce, run_program, tmp_path
+):
+    done = reproduce(report_of(implementation, case), case, "--output=it.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "it.py shows the failure" in done.stdout
+    program = (tmp_path / "it.py").read_text()
+    assert line in program
+    assert run_program(program).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "evidence", "error"),
+    [
+        ("def f():\n    f = f()\n\n\nf()\n", "", "UnboundLocalError: "),
+        ("print(unknown)\n", "", "NameError: name 'unknown' is not defined"),
+        ("print('no'\n", "it raised", "SyntaxError: "),
+        ("  print()\n", "", "IndentationError: unexpected indent"),
+        ("print(unknown)\n", "owner: NameError: unknown", ""),
+        ("raise ValueError\n", "", ""),
+        ("print('NameError: it says')\nraise SystemExit(1)\n", "", ""),
+        ("import re\nre.match(0, '')\n", "", ""),
+    ],
+)
+def test_program_with_an_error_of_its_own_is_called_faulty(
+    program, evidence, error, report_of, reproduce, monkeypatch
+):
+    monkeypatch.setattr(command, "write_program", lambda *_, **__: program)
+    case = f"{WRITES}[default-fork-pipe-to_peer]"
+    done = reproduce(report_of("numpy-copy", case, evidence=evidence), case)
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    said = f".py does not show the failure: the program is faulty ({error}"
+    assert (said in last) == bool(error)
+    assert ("that is a defect of `shared-tensor-spec reproduce`" in last) == bool(error)
+    assert ("does not show the failure: it ended with 1." in last) == (not error)
 
 
 # What becomes no program

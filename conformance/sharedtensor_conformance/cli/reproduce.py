@@ -84,9 +84,21 @@ def run(arguments: argparse.Namespace) -> int:
     if shown.status == 0:
         print(f"{file} shows the failure ({program.count(chr(10))} lines).")
         return YES
-    how = "took too long" if shown.status is None else f"ended with {shown.status}"
-    print(f"{file} does not show the failure: it {how}.")
+    print(f"{file} does not show the failure: {_reason(case, shown)}.")
     return NO
+
+
+def _reason(case: Case, shown: ProgramResult) -> str:
+    """Return why a program does not show the failure of a case."""
+    error = shown.own_error
+    if error and error.partition(":")[0] not in case.evidence:
+        return (
+            f"the program is faulty ({error}); that is a defect of "
+            f"`shared-tensor-spec reproduce`, so please report it with the program"
+        )
+    if shown.status is None:
+        return "it took too long"
+    return f"it ended with {shown.status}"
 
 
 def _chosen(report: Report, pattern: str) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from sharedtensor_conformance.reproduce.events import OWNER, Event, source_of
@@ -74,12 +74,19 @@ class Channel:
 
 
 class Channels:
-    """All channels of the recorded events."""
+    """All channels of the recorded events.
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    Args:
+        events: the recorded events.
+        reserved: the names that no channel may have.
+    """
+
+    def __init__(
+        self, events: Sequence[Event], reserved: Set[str] = frozenset()
+    ) -> None:
         self.named: dict[str, Channel] = {}
         self._by_pair: dict[tuple[str, ...], Channel] = {}
-        self._names: set[str] = set()
+        self._names = set(reserved)
         acting = {event.process for event in events}  # only these are started
         for event in events:
             if event.request == "open_channel":
@@ -175,7 +182,7 @@ def _identifier(name: str) -> str:
     return name.replace("-", "_")
 
 
-def unused_name(wanted: str, names: set[str]) -> str:
+def unused_name(wanted: str, names: Set[str]) -> str:
     """Return `wanted`, with a number if it is already in `names`."""
     name, number = wanted, 1
     while name in names:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import io
+import symtable
 import sys
 import textwrap
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from sharedtensor_conformance.adapter import Implementation
@@ -64,6 +65,10 @@ class Subject:
 def write_program(subject: Subject, recorded: RecordedCase, *, with_reads: bool) -> str:
     """Return the program for the recorded events of a case.
 
+    Its variables do not have the names of its functions and imports. Which these are is
+    known only when all events are translated. So if a variable has such a name, the
+    events are translated again with this name reserved.
+
     Args:
         subject: the case.
         recorded: its recorded events.
@@ -72,6 +77,20 @@ def write_program(subject: Subject, recorded: RecordedCase, *, with_reads: bool)
     Raises:
         Untranslatable: the events cannot be written as a program.
     """
+    reserved: set[str] = set()
+    text = _written(subject, recorded, with_reads, reserved)
+    while taken := rebound_names(text) - reserved:
+        reserved |= taken
+        text = _written(subject, recorded, with_reads, reserved)
+    if (lines := text.count("\n")) > MAX_LINES:
+        raise Untranslatable(f"it would have {lines} lines, which is too long to read")
+    return text
+
+
+def _written(
+    subject: Subject, recorded: RecordedCase, with_reads: bool, reserved: Set[str]
+) -> str:
+    """Return the program, in which no variable has a reserved name."""
     axes = subject.case.axes
     translation = Translation(
         recorded,
@@ -79,14 +98,29 @@ def write_program(subject: Subject, recorded: RecordedCase, *, with_reads: bool)
         axes["strategy"],
         axes["start_method"],
         with_reads=with_reads,
+        reserved=reserved,
     )
     translation.translate()
     last = failure_lines(translation)
     steps = with_loops(translation.steps)
-    text = _Program(subject, translation, steps, last).text()
-    if (lines := text.count("\n")) > MAX_LINES:
-        raise Untranslatable(f"it would have {lines} lines, which is too long to read")
-    return text
+    return _Program(subject, translation, steps, last).text()
+
+
+def rebound_names(text: str) -> set[str]:
+    """Return the names of a program's functions and imports that functions bind again.
+
+    In such a function, or after it, the name no longer means the function or import.
+    """
+    try:
+        program = symtable.symtable(text, "program.py", "exec")
+    except SyntaxError:  # the run of the program will show that it is faulty
+        return set()
+    symbols = program.get_symbols()
+    own = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+    functions = [t for t in program.get_children() if t.get_type() == "function"]
+    inside = (symbol for function in functions for symbol in function.get_symbols())
+    bound = {s.get_name() for s in inside if s.is_assigned() or s.is_parameter()}
+    return own & bound
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,6 +32,17 @@ OPTIONS = (
     *("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", recording.__name__),
     *("--no-repetition", "--no-expectations"),
 )
+PROGRAM = "program.py"
+"""The name of the file in which a program is run."""
+
+_OWN_ERROR = re.compile(
+    rf'^ +File "[^"]*/{re.escape(PROGRAM)}", line .*\n'  # the last line of the stack
+    r"(?: {4}.*\n)*"  # the source of that line, and marks below it
+    r"((?:Name|UnboundLocal|Syntax|Indentation|Tab)Error\b.*)",
+    re.MULTILINE,
+)
+"""An exception that an error in a program's own text raises."""
+
 ANSWER_TIMEOUT = 30.0
 """The time limit for an answer of a program's supervisor, in seconds."""
 
@@ -81,13 +93,19 @@ class ProgramResult:
     status: int | None
     output: str
 
+    @property
+    def own_error(self) -> str:
+        """The exception that an error in the program's own text raised, or ""."""
+        found = _OWN_ERROR.search(self.output)
+        return found[1] if found else ""
+
 
 def execute(
     program: str, implementation: Implementation, limit: float
 ) -> ProgramResult:
     """Run a program for at most `limit` seconds, and end all its processes."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        file, root = Path(folder, "program.py"), stage_folder.new_path()
+        file, root = Path(folder, PROGRAM), stage_folder.new_path()
         file.write_text(program, encoding="utf-8")
         supervisor = Supervisor(_job(file, root, implementation), ANSWER_TIMEOUT)
         try:

@@ -8,7 +8,7 @@ bottom, and all steps happen in the order of the test.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,7 @@ class Translation:
         strategy: the sharing strategy of the case.
         start_method: the start method of the case.
         with_reads: whether to include operations that only read.
+        reserved: the names that no variable may have.
     """
 
     def __init__(
@@ -110,14 +111,16 @@ class Translation:
         start_method: str,
         *,
         with_reads: bool = False,
+        reserved: Set[str] = frozenset(),
     ) -> None:
         self.recorded = recorded
         self.operations = operations
         self.strategy = strategy
         self.start_method = start_method
         self.with_reads = with_reads
-        self.channels = Channels(recorded.events)
-        self.processes = {OWNER: Process(OWNER, OWNER)}
+        self.reserved = reserved
+        self.channels = Channels(recorded.events, reserved)
+        self.processes = {OWNER: Process(OWNER, OWNER, names={*reserved})}
         self.steps: list[Step] = []
         self.needs: set[str] = set()
         self.call_continues = False
@@ -189,7 +192,9 @@ class Translation:
             raise Untranslatable("it uses more than one start method")
         for channel in self.channels.needed_by(name, self.processes):
             self.add(OWNER, channel.constructor_line)
-        made = Process(name, self._variable(name), arguments=arguments)
+        made = Process(
+            name, self._variable(name), names={*self.reserved}, arguments=arguments
+        )
         made.inherits = method == "fork"
         made.parameters = {n: n for n in self.channels.names_for(name)}
         if any(True for _ in references_in(arguments)):
@@ -218,7 +223,8 @@ class Translation:
     def _variable(self, name: str) -> str:
         children = {e.process for e in self.recorded.events if e.process[:5] == "child"}
         alone = name.startswith("child") and len(children) == 1
-        return "child" if alone else name.replace("-", "_")
+        wanted = "child" if alone else name.replace("-", "_")
+        return unused_name(wanted, self.reserved)
 
     # Lines
 
@@ -371,7 +377,8 @@ class Translation:
             source = self.operations.call_source("encode", self.source(process, found))
             if keys.count(key) == 1:
                 return source
-            encoded[key] = unused_name("encoded", {*encoded.values()})
+            taken = {*self.reserved, *encoded.values()}
+            encoded[key] = unused_name("encoded", taken)
             return f"({encoded[key]} := {source})"
 
         return source_of(payload, refer)
