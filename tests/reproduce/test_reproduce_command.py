@@ -9,6 +9,7 @@ VIEWS = "test_view.py::test_write_through_a_received_view_lands_on_its_element"
 WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
 GROWS = "test_share.py::test_growing_a_shared_tensor_is_refused_and_changes_nothing"
 LEAKS = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
+JOINED = "test_mem.py::test_what_a_process_wrote_before_it_ended_is_read_after_join"
 VALUES = "test_share.py::test_receiver_finds_values_shape_and_dtype"
 
 LONGEST = 140
@@ -132,6 +133,23 @@ def test_program_with_an_error_of_its_own_is_called_faulty(
 
 
 # What becomes no program
+
+
+def test_case_is_run_again_among_the_cases_of_its_run(report_of, reproduce):
+    case = f"{JOINED}[default-spawn]"  # there is one, for the first method selected
+    options = ("--start-method=spawn", "--strategy=default")
+    done = reproduce(report_of("numpy-copy", case, options=options), case)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot do: write_and_end" in done.stderr  # so it was run and recorded
+
+
+def test_case_that_does_not_exist_is_told_with_the_error_of_its_run(
+    report_of, reproduce
+):
+    done = reproduce(report_of("numpy-copy", f"{VALUES}[nowhere]"), "*")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    said = "no program: the case could not be run again: ERROR: nothing was selected: "
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize(

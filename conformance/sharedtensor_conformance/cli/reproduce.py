@@ -34,6 +34,11 @@ FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
 WORTH = 0.9
 """The short program is preferred if it has at most this part of the lines."""
 
+CARRIED = ("--strategy=", "--start-method=")
+"""The options of the run that decide, with the implementation, which cases there are:
+some tests have cases for only a few of the selected configurations.
+"""
+
 ATTEMPTS = 3
 """How often a case is run again before the command says that it holds now."""
 
@@ -184,10 +189,12 @@ def _implementation(name: str) -> Implementation:
 
 
 def _options(report: Report, case: Case) -> list[str]:
-    """Return the options that select the implementation and device of the report."""
+    """Return the options with which the case exists, the implementation first."""
     given = report.run.selection.options
     chosen = [option for option in given if option.startswith("--impl=")]
-    return [*(chosen or ["--impl=reference"]), f"--device={case.device}"]
+    carried = [option for option in given if option.startswith(CARRIED)]
+    device = f"--device={case.device}"
+    return [*(chosen or ["--impl=reference"]), device, *carried]
 
 
 def _file_for(case: Case) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.api import suite_command
-from sharedtensor_conformance.bounded_run import run
+from sharedtensor_conformance.bounded_run import Result, run
 from sharedtensor_conformance.harness import stage_folder
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.supervisor_client import Supervisor
@@ -77,8 +77,18 @@ def record(case: str, options: Sequence[str], limit: float) -> RecordedRun:
             found = read_report(str(report))
             return RecordedRun(found, json.loads(events.read_text(encoding="utf-8")))
         except (ReportError, OSError, ValueError):
-            said = result.last_line or f"it took longer than {limit:g} s"
+            said = _reason(result) or f"it took longer than {limit:g} s"
             raise Untranslatable(f"the case could not be run again: {said}") from None
+
+
+def _reason(result: Result) -> str:
+    """Return the line of a run's output that says why it has no report.
+
+    It is the line with the error, as pytest's last line only counts tests.
+    """
+    lines = printable(result.output).splitlines()
+    errors = (line for line in lines if line.startswith("ERROR"))
+    return next(errors, result.last_line)
 
 
 @dataclass(frozen=True)
