@@ -11,11 +11,15 @@ import report_samples as samples
 from report_samples import CLAUSES, case
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli import main
+from sharedtensor_conformance.harness.leaks import Growth, names_of
+from sharedtensor_conformance.harness.ledger import kinds
+from sharedtensor_conformance.report import expectations_update
 from sharedtensor_conformance.report.expectations import (
     ExpectationsError,
     load_expectations,
 )
 from sharedtensor_conformance.report.expectations_update import UpdateError, update
+from sharedtensor_conformance.report.groups import groups_of
 
 FS, FD = {"strategy": "file_system"}, {"strategy": "file_descriptor"}
 FILE = """\
@@ -244,6 +248,71 @@ def test_a_new_entry_is_as_narrow_as_what_was_found(updated, what):
     assert len(found.added) == 1
     for line in lines:
         assert line in found.text.splitlines()
+
+
+def left_by(mapped, segments):
+    """Return the kinds of leaks, as a run reports them, of mappings and segments."""
+    counts = {"descriptors": 0, "targets": {}, "threads": 0}
+    before = {"mappings": 0, "mapped": {}, **counts}
+    after = {"mappings": len(mapped), "mapped": kinds(mapped), **counts}
+    growth = Growth()
+    growth.add_process("owner", after, before)
+    nothing = {"segments": [], "files": []}
+    growth.add_names({"segments": segments, "files": []}, nothing)
+    return names_of(growth.leaks)
+
+
+def test_random_names_are_no_part_of_the_patterns_of_leaks(updated):
+    mapped = ["/dev/shm/sem.IL12zM", "/dev/shm/sem.Qa9xyz", "/dev/shm/sem.abcdef"]
+    left = left_by(mapped, ["psm_1a2b3c4d", "own-x1Y2"])
+    found = updated(broken("GRAD-2", left=left), text="")
+    leaks = '["mapping /dev/shm/sem.*", "segment own-*", "segment psm_*"]'
+    assert f"leaks = {leaks}" in found.text.splitlines()
+
+
+def test_comments_are_cut_between_words_but_for_the_id(updated):
+    long = f"{'word ' * 15}is the last, and antidisestablishmentarianism is cut"
+    id = f"test_grad.py::test_{'x' * 90}[file_descriptor]"
+    found = updated(broken("GRAD-2", id=id, evidence=long), text="")
+    lines = found.text.splitlines()
+    assert lines[1] == f"# {id}"
+    assert lines[2] == f"# {'word ' * 15}is the ..."
+    assert max(map(len, [lines[0], *lines[2:]])) <= 88
+
+
+@pytest.mark.parametrize(
+    ("line", "cut"),
+    [
+        ("as it is", "as it is"),
+        ("as it was", "as ..."),
+        ("asitwasonce", "asitwasonce"),
+        ("asitwasonce before", "asitwasonce ..."),
+        ("an ant was", "an ..."),
+    ],
+)
+def test_a_line_is_cut_between_two_words(line, cut):
+    assert expectations_update._cut(line, 8) == cut
+
+
+def test_the_clause_of_a_new_entry_is_the_one_that_reports_name_first(updated):
+    seen = "not so: the grad is there"
+    cases = [
+        broken("GRAD-9", evidence=seen),
+        broken("GRAD-9 GRAD-2 SHARE-1", evidence=seen, id="another"),
+    ]
+    report = samples.report(cases)
+    (group,) = groups_of(report.cases, report.summary, CLAUSES)
+    found = updated(*cases, text="")
+    assert group.first == "SHARE-1"
+    assert found.added == (
+        "SHARE-1: 1 case ended in fail",
+        "GRAD-9: 1 case ended in fail",
+    )
+
+
+def test_the_next_clause_is_taken_if_the_first_one_holds_elsewhere(updated):
+    found = updated(broken("GRAD-2 SHARE-1"), case("SHARE-1"), text="")
+    assert found.added == ("GRAD-2: 1 case ended in fail",)
 
 
 def test_all_that_is_new_is_expected_once_it_has_causes(updated, tmp_path):

@@ -223,6 +223,18 @@ def test_long_finding_is_cut():
         ("/run/sts-x1/t/tmpabcd_x1y", "TMPDIR/tmp*"),
         ("/dev/shm/pym-3568-jcff_2h9", "/dev/shm/pym-*"),
         ("/dev/null", "/dev/null"),
+        ("/dev/shm/sem.IL12zM (deleted)", "/dev/shm/sem.*"),
+        ("/dev/shm/sem.mp-abcdefgh", "/dev/shm/sem.*"),
+        ("sem.abcdef", "sem.*"),
+        ("psm_1a2b3c4d", "psm_*"),
+        ("/dev/shm/psm_abcdefab", "/dev/shm/psm_*"),
+        ("torch-shm-dir-cRC4Xi/manager.sock", "torch-shm-dir-*/manager.sock"),
+        ("torch-shm-dir-AbalHZ", "torch-shm-dir-*"),
+        ("pymp-l_ks2u1z/listener-jgwjjxrq", "pymp-*/listener-*"),
+        ("pytorch-errorfile-imy_4js5.pickle", "pytorch-errorfile-*.pickle"),
+        ("/usr/lib/libc-2.31.so", "/usr/lib/libc-*.*.so"),
+        ("12 (torch_shm_manager)", "* (torch_shm_manager)"),
+        ("/memfd:of_nobody-known.here", "/memfd:of_nobody-known.here"),
     ],
 )
 def test_kind_of_a_target_has_nothing_particular(name, expected):

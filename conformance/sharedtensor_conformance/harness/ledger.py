@@ -30,11 +30,21 @@ TEMPORARY_FOLDER = re.compile(r"/\S*/sts-[^/]+/t/")
 """The folder of a stage's temporary files."""
 
 VARIABLE_PARTS = re.compile(
-    r"(?<=tmp)\w{8}$"  # of `tempfile`
+    r"(?:(?<=^sem\.)|(?<=/dev/shm/sem\.))[^/]+"  # of a semaphore of glibc
+    r"|(?<=tmp)\w{8}$"  # of `tempfile`
+    r"|(?:(?<=pymp-)|(?<=listener-))\w{8}"  # of `multiprocessing`
     r"|(?<=pym-)\d+-\w{8}"  # of an arena of `multiprocessing.heap`
+    r"|(?<=-)(?=[a-z_]*\d)[a-z\d_]{8}(?!\w)"  # of `tempfile`, after a prefix
+    r"|(?<=[._-])(?=[A-Za-z]*\d|[a-z]+[A-Z]|[A-Z]+[a-z])[A-Za-z\d]+"
     r"|[0-9a-f]{8,}|\d+"
 )
-"""The parts of a name that differ each time."""
+"""The parts of a name that differ each time.
+
+Besides the names of known makers, these are: a run of letters and digits after one of
+``._-`` that contains a digit or both upper and lower case letters; and everywhere,
+numbers and at least eight hexadecimal digits. So a random name of only lower case
+letters, from an unknown maker, stays.
+"""
 
 
 def account(pid: int) -> dict[str, Any] | None:
@@ -153,7 +163,7 @@ def kinds(names: Iterable[str]) -> dict[str, int]:
 
 
 def kind(name: str) -> str:
-    """Return a target of a descriptor, or the name of a mapping, without numbers."""
+    """Return the name of a file, mapping or process with ``*`` for what differs."""
     if name.startswith(("socket:", "pipe:")):
         return name.partition(":")[0]
     name = name.removeprefix("anon_inode:").removesuffix(" (deleted)").strip("[]")

@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.expectations import Expectation, Expectations
+from sharedtensor_conformance.report.groups import Group, basic_first, groups_of
 from sharedtensor_conformance.report.records import Case, Report, Run
 from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.sanitize import printable
@@ -30,6 +31,9 @@ DEVIATIONS = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
 """The verdicts that get an entry; a blocked case has shown no deviation of its own."""
 
 WIDTH = 88
+CUT = " ..."
+"""The end of a comment that was too long."""
+
 _HEADER = re.compile(r"\s*\[\[\s*expect\s*\]\]\s*(#.*)?")
 _RESTRICTED = {"--strategy": "strategy", "--start-method": "start_method"}
 
@@ -74,7 +78,8 @@ def update(
         if revision.entry is not entry:
             file.narrow(revision.entry)
             narrowed.append(said)
-    found = list(_deviations(report, replace(expectations, entries=tuple(kept))))
+    known = replace(expectations, entries=tuple(kept))
+    found = list(_deviations(report, known, clauses))
     for deviation in found:
         file.add(deviation.as_toml())
     added = [f"{one.entry.subject}: {one.summary}" for one in found]
@@ -292,8 +297,20 @@ class Deviation:
         if self.entry.axes:
             lines.append(f"axes = {_inline(self.entry.axes)}")
         lines += ['cause = ""', f"date = {self.entry.date.isoformat()}"]
-        comments = [f"# {line.strip()}"[:WIDTH] for line in about]
+        comments = [f"# {_cut(line.strip(), WIDTH - 2)}" for line in about]
         return "\n".join([*comments, "[[expect]]", *lines]) + "\n"
+
+
+def _cut(line: str, width: int) -> str:
+    """Return a line, cut between two words if it is longer than `width`.
+
+    The first word stays whole: the id of a case is of no use without its end.
+    """
+    if len(line) <= width:
+        return line
+    kept = line[: width - len(CUT) + 1].rpartition(" ")[0].rstrip()
+    first = line.partition(" ")[0]
+    return line if first == line else f"{kept or first}{CUT}"
 
 
 def _toml(value: Any) -> str:
@@ -310,8 +327,17 @@ def _inline(axes: Mapping[str, frozenset[str]]) -> str:
     return f"{{ {', '.join(pairs)} }}"
 
 
-def _deviations(report: Report, known: Expectations) -> Iterator[Deviation]:
-    """Yield an entry for each clause, or else test, that is broken unexpectedly."""
+def _deviations(
+    report: Report, known: Expectations, clauses: Mapping[str, Clause]
+) -> Iterator[Deviation]:
+    """Yield an entry for each clause, or else test, that is broken unexpectedly.
+
+    The clauses are those that reports name first, so that the file and a report tell of
+    one deviation by one clause.
+    """
+    assert report.summary  # the run was complete
+    groups = groups_of(report.cases, report.summary, clauses)
+    group_of = {case.id: group for group in groups for case in group.cases}
     version = report.run.implementation.version
     left = [
         case
@@ -320,27 +346,42 @@ def _deviations(report: Report, known: Expectations) -> Iterator[Deviation]:
     ]
     date = datetime.date.fromisoformat(report.run.started[:10])
     while left:
-        entry = _entry_for(left, report.cases, date)
+        first = _telling(left, group_of[left[0].id])
+        ids = basic_first(first.clauses, report.summary.clauses)
+        entry = _entry_for(first, ids, left, report.cases, date)
         taken = tuple(case for case in left if entry.concerns(case))
         yield Deviation(entry, taken, _specifier(version))
         left = [case for case in left if not entry.concerns(case)]
 
 
-def _entry_for(
-    broken: Sequence[Case], cases: Sequence[Case], date: datetime.date
-) -> Expectation:
-    """Return an entry for the first of the broken cases, and others like it.
+def _telling(broken: Sequence[Case], group: Group) -> Case:
+    """Return the first of the broken cases that breaks the first clause of a group.
 
-    The entry is for a clause if no case of that clause passes there, else for the test.
+    If no case does any more, return the first case.
     """
-    first = broken[0]
+    members = {case.id for case in group.cases if group.first in case.clauses}
+    return next((case for case in broken if case.id in members), broken[0])
+
+
+def _entry_for(
+    first: Case,
+    clauses: Sequence[str],
+    broken: Sequence[Case],
+    cases: Sequence[Case],
+    date: datetime.date,
+) -> Expectation:
+    """Return an entry for one of the broken cases, and others like it.
+
+    The entry is for the first of the clauses of which no case passes there, else for
+    the test.
+    """
 
     def holds(entry: Expectation) -> bool:
         passed = (case for case in cases if case.verdict is Verdict.PASS)
         return any(map(entry.concerns, passed))
 
     empty = Expectation(0, frozenset(), cause="", date=date)
-    for clause in first.clauses:
+    for clause in clauses:
         entry = _fitted(replace(empty, clause=clause), broken, cases)
         if entry.concerns(first) and not holds(entry):
             return entry
