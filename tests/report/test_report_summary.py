@@ -202,6 +202,19 @@ def test_case_is_repeated_with_the_start_methods_that_the_run_was_asked_for():
     assert words[2:5] == list(options)
 
 
+def test_clauses_that_were_not_asked_for_are_held_in_part():
+    cases = [
+        case("GRAD-1 GRAD-2 SHARE-1"),
+        case("GRAD-1 GRAD-9", "unsupported", id="b"),
+    ]
+    options = ("--impl=sample", "--clause=GRAD-1")
+    text = _text(report(cases, full=False, options=options))
+    assert _table(text)["GRAD"][:5] == ["GRAD", "2", ".", ".", "."]
+    assert "partial selection: 1 clause held, 2 others held in part." in _unwrapped(
+        text
+    )
+
+
 PROGRAM = "To write the simplest of these failures as a stand-alone program:"
 
 

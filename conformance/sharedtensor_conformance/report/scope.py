@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 from sharedtensor_conformance.report.records import Cuda, Run, Summary
 
+CLAUSE = "--clause="
+"""The option that asks for a clause."""
+
 
 def selected(run: Run) -> str:
     """Return a short description of the selection."""
@@ -19,6 +22,15 @@ def selected(run: Run) -> str:
     if selection.full and not selection.host:
         return "device memory alone"
     return "full selection" if selection.full else "partial selection"
+
+
+def asked_for(run: Run, clause: str) -> bool:
+    """Return whether a clause was asked for, by name or since all are.
+
+    The cases of one clause may cite others, which are then judged in part.
+    """
+    names = [one for one in run.selection.options if one.startswith(CLAUSE)]
+    return not names or f"{CLAUSE}{clause}" in names
 
 
 def notes(run: Run, summary: Summary) -> Iterator[str]:

@@ -14,6 +14,7 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
+from sharedtensor_conformance.report.scope import asked_for
 
 ONLY_WHERE_ANY = ("blocked", "advisory", "expected")
 """The columns that are not shown if they are empty."""
@@ -49,10 +50,14 @@ class Row:
 
 
 def chapter_rows(run: Run, summary: Summary, cases: Iterable[Case]) -> list[Row]:
-    """Return the rows of the table, one for each chapter, sorted by name."""
+    """Return the rows of the table, one for each chapter, sorted by name.
+
+    A clause that was not asked for, and that no case judged, is left out.
+    """
     rows: dict[str, Row] = {}
     for id, result in summary.clauses.items():
-        _add(rows, _chapter(id), _of_clause(run, _chapter(id), result))
+        if asked_for(run, id) or result.verdict.judged or result.verdict.broken:
+            _add(rows, _chapter(id), _of_clause(run, _chapter(id), result))
     for case in cases:
         chapter = _chapter(case.clauses[0])
         _add(rows, chapter, Row(chapter, cases=1, seconds=case.seconds))

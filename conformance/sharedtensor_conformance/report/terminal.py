@@ -359,10 +359,19 @@ def _ended_early(run: Run, summary: Summary) -> bool:
 
 def _tallied(run: Run, summary: Summary) -> str:
     counts = standings(run, summary)
-    said = [f"{plural(counts[Standing.HELD], 'clause')} held", *_advisory(counts)]
+    said = [*_held(run, summary), *_advisory(counts)]
     if expected := counts[Standing.EXPECTED]:
         said.append(f"{plural(expected, 'clause')} broken as expected")
     return ", ".join(said)
+
+
+def _held(run: Run, summary: Summary) -> list[str]:
+    """Return how many clauses held; those that were not asked for only in part."""
+    held = [id for id, r in summary.clauses.items() if r.verdict is Verdict.PASS]
+    count = sum(scope.asked_for(run, id) for id in held)
+    others = len(held) - count
+    in_part = [f"{plural(others, 'other')} held in part"] if others else []
+    return [f"{plural(count, 'clause')} held", *in_part]
 
 
 def standings(run: Run, summary: Summary) -> Counter[Standing]:
