@@ -161,6 +161,14 @@ def _unwrapped(text):
     return " ".join(text.replace("| ", "").split())
 
 
+def test_leaks_beside_a_failure_are_told_in_a_few_words():
+    evidence = "not so: a\nit also left: 1 thread; the segment a is left; 2; 3"
+    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
+    few = "it also left: 1 thread; the segment a is left; and 2 more"
+    assert few in _unwrapped(_text(sample))
+    assert "the segment a is left; 2; 3" in _unwrapped(_text(sample, whole=True))
+
+
 def test_run_in_which_no_case_judged_anything_does_not_pass():
     cases = [case("GRAD-1", "not-run"), case("GRAD-2", "unsupported")]
     sample = report(cases, full=False)

@@ -35,6 +35,7 @@ from sharedtensor_conformance.report.repeat import (
     program_command,
     repeat_command,
 )
+from sharedtensor_conformance.report.signatures import ALSO_LEFT
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -46,6 +47,9 @@ FAULT_LINES = 6
 
 IN_FULL = 10
 """How many groups are shown with so much evidence; the others with its first line."""
+
+MOST_LEAKS = 2
+"""How many leaks are shown of a case that failed and also left something."""
 
 WITH_TITLES = 10
 """Unjudged clauses are shown with their titles if there are at most this many."""
@@ -108,7 +112,8 @@ class _Amount:
         most = FAULT_LINES if fault else EVIDENCE_LINES
         most = len(lines) if self._whole else most if self._told < IN_FULL else 1
         self._told += 1
-        yield from lines[-most:] if fault else lines[:most]
+        for line in lines[-most:] if fault else lines[:most]:
+            yield line if self._whole else _with_few_leaks(line)
         more = len(lines) - most
         if more > 0:
             yield f"({plural(more, 'more line')}{self._where})"
@@ -118,6 +123,17 @@ class _Amount:
         if not self._file:
             return "; --report=FILE keeps them"
         return f": shared-tensor-spec report {shlex.quote(self._file)} --all-evidence"
+
+
+def _with_few_leaks(line: str) -> str:
+    """Return a line of evidence; one about leaks with the first of them alone.
+
+    The clauses about leaks have a case that tells all of them.
+    """
+    leaks = line.split("; ")
+    if not line.startswith(ALSO_LEFT.strip()) or len(leaks) <= MOST_LEAKS:
+        return line
+    return "; ".join([*leaks[:MOST_LEAKS], f"and {len(leaks) - MOST_LEAKS} more"])
 
 
 class _Paint:
