@@ -259,7 +259,8 @@ def test_adapter_that_loads_for_long_is_told_to_who_waits(suite):
     run = suite.start(
         "--impl=unloadable.waits", *CASES, "-p", "early_notice", "--patience=60"
     )
-    assert wait_until(lambda: notice in suite.output.read_text(), 50)
+    output = suite.output  # the run makes it, after it was started
+    assert wait_until(lambda: output.exists() and notice in output.read_text(), 50)
     goes_on.open("w").close()
     done = run.end()
     assert done.status == 4
