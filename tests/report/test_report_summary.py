@@ -161,7 +161,7 @@ def _unwrapped(text):
     return " ".join(text.replace("| ", "").split())
 
 
-def test_leaks_beside_a_failure_are_told_in_a_few_words():
+def test_of_the_leaks_of_a_failed_case_the_first_are_shown():
     evidence = "not so: a\nit also left: 1 thread; the segment a is left; 2; 3"
     sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
     few = "it also left: 1 thread; the segment a is left; and 2 more"
