@@ -23,6 +23,7 @@ from sharedtensor_conformance.cli.command import (
 from sharedtensor_conformance.harness import inspection
 from sharedtensor_conformance.harness.matrix import matches
 from sharedtensor_conformance.report.records import Case, Report, read_report
+from sharedtensor_conformance.report.repeat import CONFIGURING
 from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.reproduce.events import RecordedCase
 from sharedtensor_conformance.reproduce.program import Subject, write_program
@@ -33,11 +34,6 @@ from sharedtensor_conformance.reproduce.source import Untranslatable
 FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
 WORTH = 0.9
 """The short program is preferred if it has at most this part of the lines."""
-
-CARRIED = ("--strategy=", "--start-method=")
-"""The options of the run that decide, with the implementation, which cases there are:
-some tests have cases for only a few of the selected configurations.
-"""
 
 ATTEMPTS = 3
 """How often a case is run again before the command says that it holds now."""
@@ -192,7 +188,8 @@ def _options(report: Report, case: Case) -> list[str]:
     """Return the options with which the case exists, the implementation first."""
     given = report.run.selection.options
     chosen = [option for option in given if option.startswith("--impl=")]
-    carried = [option for option in given if option.startswith(CARRIED)]
+    # Some tests have cases for only a few of the selected configurations.
+    carried = [one for one in given if one.partition("=")[0] in CONFIGURING]
     device = f"--device={case.device}"
     return [*(chosen or ["--impl=reference"]), device, *carried]
 

@@ -158,7 +158,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
             Report(
                 name=program,
                 project=PROJECTS.get(name, name),
-                title=_title(text),
+                title=title_of(text),
                 file=file.as_posix(),
                 program=text,
                 output=_output(outputs, program, text, name),
@@ -191,7 +191,7 @@ def _clauses(
     return tuple(found)
 
 
-def _title(program: str) -> str:
+def title_of(program: str) -> str:
     """Return the first line of what a program says of itself, as a title."""
     text = ast.get_docstring(ast.parse(program)) or ""
     return text.partition("\n")[0].removesuffix(".").replace("``", "`")

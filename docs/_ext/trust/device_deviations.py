@@ -8,13 +8,13 @@ device, and the expectations, which name the program of each cause.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from clauses.deviation_pages import clause_links
+from clauses.deviations import title_of
 from clauses.domain import reference
 from clauses.known import FOLDER
 from docutils import nodes
@@ -56,9 +56,9 @@ class DeviceDeviationsDirective(SphinxDirective):
         """Yield the title with a link to the program, the clauses, and the output."""
         for name, printed in programs.items():
             file = (PROGRAMS / f"{name}.py").as_posix()
-            title = title_of(self.env.clauses_root / file, printed["sha256"])
+            text = recorded_text(self.env.clauses_root / file, printed["sha256"])
             link = reference("source", file, "", self.env.docname)
-            link.children = [with_code(title)]
+            link.children = [with_code(title_of(text))]
             links = clause_links(broken.get(file, []), self.env.docname)
             yield [link, links, printed["output"]]
 
@@ -69,8 +69,8 @@ def verify(record: Any) -> None:
     _ = [(one["sha256"], one["output"]) for one in record["programs"].values()]
 
 
-def title_of(program: Path, recorded: str) -> str:
-    """Return the first line of what a program says of itself.
+def recorded_text(program: Path, recorded: str) -> str:
+    """Return the text of a program.
 
     Raises:
         ExtensionError: it is not there, or is not the one that was recorded.
@@ -82,8 +82,7 @@ def title_of(program: Path, recorded: str) -> str:
     if hashlib.sha256(text.encode()).hexdigest() != recorded:
         how = "ci/run_causes.py torch --device --out=docs/reports/causes/..."
         raise ExtensionError(f"{program} has changed since its record; run: {how}")
-    line = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-    return line.removesuffix(".")
+    return text
 
 
 def clauses_by_program(report: Path, root: Path) -> dict[str, list[str]]:
