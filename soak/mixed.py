@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -91,8 +92,8 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     runs = Runs(GRACE)
     tree = ProcessTree()  # adopts what a script leaves that was killed
     with (
-        ExitStack() as at_last,
         tempfile.TemporaryDirectory(prefix="sts-mixed-") as place,
+        ExitStack() as at_last,
         ThreadPoolExecutor(len(STRATEGIES)) as pool,
     ):
         at_last.callback(tree.kill)  # it waits for processes, the scripts among them
@@ -152,11 +153,16 @@ def take_turns(
 def one_run(
     runs: Runs, out: Path, script: str, chosen: list[str], limit: float
 ) -> dict[str, Any]:
-    """Run a script; return its record, or its output if it wrote no record."""
+    """Run a script; return its record, or its output if it wrote no record.
+
+    Its temporary files are in the folder of `out`, which is removed also if the script
+    has to be killed.
+    """
     out.unlink(missing_ok=True)
     began = time.monotonic()
     command = [sys.executable, str(HERE / f"{script}.py"), f"--out={out}", *chosen]
-    ended = runs.run(command, limit)
+    environment = {**os.environ, "TMPDIR": str(out.parent)}
+    ended = runs.run(command, limit, env=environment)
     with suppress(OSError, ValueError):
         found: dict[str, Any] = json.loads(out.read_text())
         return found

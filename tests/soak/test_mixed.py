@@ -1,6 +1,7 @@
 """All soak runs at once, for seconds: what holds, and a subject that is broken."""
 
 import multiprocessing
+import tempfile
 import time
 import uuid
 from concurrent.futures import ProcessPoolExecutor
@@ -61,7 +62,18 @@ def test_a_turn_that_does_not_hold_ends_the_run_long_before_its_time(mixed):
     assert time.monotonic() - began < 300
 
 
-def test_nothing_is_left_of_scripts_that_have_to_be_killed(mixed, monkeypatch):
+@pytest.fixture
+def temporary(monkeypatch):
+    """A folder for temporary files, with a path that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="m-", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield Path(folder)
+
+
+def test_nothing_is_left_of_scripts_that_have_to_be_killed(
+    mixed, monkeypatch, temporary
+):
     """The processes of a pair are in sessions of their own."""
     from records import NotHeld
     from sharedtensor_conformance.harness.process_tree import wait_until
@@ -79,6 +91,7 @@ def test_nothing_is_left_of_scripts_that_have_to_be_killed(mixed, monkeypatch):
     with pytest.raises(NotHeld, match="a turn has failed"):
         mixed((), "--minutes=10", "--every=1000000")
     assert wait_until(lambda: not living_with(mark), 30)
+    assert list(temporary.iterdir()) == []
 
 
 def living_with(mark):
