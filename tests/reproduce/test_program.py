@@ -194,6 +194,22 @@ def test_process_that_takes_descriptors_gives_them_back():
     assert "def take_descriptors(spare):" in text
 
 
+def test_queue_with_messages_that_nobody_gets_does_not_keep_the_program():
+    channel = {"channel": "3"}
+    opens = Event(0.2, "call", "owner", "open_channel", ("queue", 2), channel)
+    fill = ("put_numbered_messages", channel, 0, 1000, 10_000)
+    fills = Event(0.4, "call", "owner", "act", fill)
+    text = written((opens, fills, MAKE, PUT, GET, READ), WRONG)
+    assert (
+        """\
+    for number in range(0, 1000):
+        queue.put({"number": number, "padding": bytes(10000)})
+    queue.cancel_join_thread()  # what nobody gets
+"""
+        in text
+    )
+
+
 # Names
 
 

@@ -23,6 +23,10 @@ PART = (
     "gc.collect()",
 )
 CLOSED = (*PART, "del queue")
+RENEWED = (
+    *("queue.put(1)", "gc.collect()", "x()", "y()"),
+    *("del queue", "queue = context.Queue()"),
+)
 
 
 # Parts that recur
@@ -42,6 +46,7 @@ def test_part_that_recurs_in_two_processes_is_one_function():
         ((*PART, "x()", *PART, "x()"), ()),  # the name of the queue goes on
         ((*CLOSED, "y = 1", *CLOSED), ("gc",)),  # it needs what its function has
         (("yield", *CLOSED[:-1], "yield", "yield", *CLOSED[:-1]), ()),
+        ((*RENEWED, "a()", *RENEWED, "b()", *RENEWED), ()),  # it had a queue before
     ],
 )
 def test_part_that_shares_names_with_its_function_stays_there(lines, parameters):

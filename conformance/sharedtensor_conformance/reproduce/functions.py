@@ -7,7 +7,7 @@ in its peer. In the program, these steps are one function that is called several
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 FUNCTION_NAME = "repeated"
@@ -66,21 +66,48 @@ def _saved_lines(part: tuple[str, ...], bodies: Sequence[Body]) -> int:
 
 
 def _is_self_contained(part: tuple[str, ...], body: Body) -> bool:
-    """Return whether a part neither uses nor defines names of the code around it."""
-    nodes = list(ast.walk(ast.parse("\n".join(part))))
-    if any(isinstance(node, ast.Yield | ast.Global) for node in nodes):
+    """Return whether a part neither uses nor defines names of the code around it.
+
+    It binds each of its names before it uses it, and deletes it at last.
+    """
+    tree = ast.parse("\n".join(part))
+    if any(isinstance(node, ast.Yield | ast.Global) for node in ast.walk(tree)):
         return False
-    bound = _names(nodes, ast.Store)
-    if bound - _names(nodes, ast.Del) - {"_"}:
-        return False
-    around = ast.walk(ast.parse("\n".join(body.lines)))
-    own = {*body.parameters, *_names(around, ast.Store)}
-    return not (_names(nodes, ast.Load) - bound) & own
+    uses = _Uses()
+    uses.visit(tree)
+    bound = {name for name, how in uses.found if how is ast.Store} - {"_"}
+    for name in bound:
+        own_uses = [how for other, how in uses.found if other == name]
+        if own_uses[0] is not ast.Store or own_uses[-1] is not ast.Del:
+            return False
+    around = _Uses()
+    around.visit(ast.parse("\n".join(body.lines)))
+    named = {name for name, how in around.found if how is ast.Store}
+    used = {name for name, how in uses.found if how is ast.Load} - bound
+    return not used & {*body.parameters, *named}
 
 
-def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str]:
-    names = (node for node in nodes if isinstance(node, ast.Name))
-    return {name.id for name in names if isinstance(name.ctx, context)}
+class _Uses(ast.NodeVisitor):
+    """Collects the uses of names in the order in which a program makes them."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, type[ast.expr_context]]] = []
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.found.append((node.id, type(node.ctx)))
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self._visit_all(node.value, *node.targets)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self._visit_all(node.value, node.target)
+
+    def visit_For(self, node: ast.For) -> None:
+        self._visit_all(node.iter, node.target, *node.body, *node.orelse)
+
+    def _visit_all(self, *nodes: ast.AST) -> None:
+        for node in nodes:
+            self.visit(node)
 
 
 def _with_calls(lines: tuple[str, ...], part: tuple[str, ...]) -> Iterator[str]:

@@ -12,7 +12,12 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharedtensor_conformance.reproduce.channels import Channel, Channels, unused_name
+from sharedtensor_conformance.reproduce.channels import (
+    PIPES,
+    Channel,
+    Channels,
+    unused_name,
+)
 from sharedtensor_conformance.reproduce.events import (
     OWNER,
     Event,
@@ -580,6 +585,18 @@ class Translation:
         values, shape = f"[{value}] * {length}", f"({length},)"
         line = self.operations.call_source("make", values, shape, "'float32'")
         return self._bind(event, RESULT_NAMES.get("make", "make"), line, False)
+
+    def _act_put_numbered_messages(
+        self, event: Event, which: Any, first: int, count: int, size: int
+    ) -> list[str]:
+        message = f'{{"number": number, "padding": bytes({size})}}'
+        channel = self._channel(which)
+        putting = channel.put_source(event.process, message)
+        lines = [f"for number in range({first}, {first + count}):\n    {putting}"]
+        if event.process == OWNER and channel.kind not in PIPES:
+            end = channel.end_of(OWNER, puts=True)
+            lines.append(f"{end}.cancel_join_thread()  # what nobody gets")
+        return lines
 
     def _act_put_aside(self, event: Event, tensors: list[Any]) -> list[str]:
         return self._bind(event, "aside", self.source(event.process, tensors), False)
