@@ -53,7 +53,8 @@ def account(pid: int) -> dict[str, Any] | None:
         if process_tree.has_ended(pid):
             return None
         _, _, group, *_ = process_tree.stat(pid)
-        open_to, mapped = targets(pid), mappings(pid)
+        open_to, maps = targets(pid), shared_mapping_lines(pid)
+        mapped = [_mapped_name(line) for line in maps]
         return {
             "command": process_tree.command(pid),
             "descriptors": len(open_to),
@@ -61,7 +62,7 @@ def account(pid: int) -> dict[str, Any] | None:
             "targets": kinds(open_to),
             "mapped": kinds(mapped),
             "files_open": files_open(pid),
-            "files_mapped": files_mapped(pid),
+            "files_mapped": sorted({mapped_file(line) for line in maps}),
             "threads": len(os.listdir(f"/proc/{pid}/task")),
             "group": int(group),
         }
@@ -100,20 +101,23 @@ def files_mapped(pid: int) -> list[str]:
     Raises:
         OSError: there is no such process.
     """
-    with open(f"/proc/{pid}/maps", "rb") as file:
-        lines = [line for line in file if SHARED_MAPPING.search(line)]
-    return sorted({mapped_file(line) for line in lines})
+    return sorted({mapped_file(line) for line in shared_mapping_lines(pid)})
 
 
-def mappings(pid: int) -> list[str]:
-    """Return the files of all shared memory mappings of a process.
+def shared_mapping_lines(pid: int) -> list[bytes]:
+    """Return the lines of ``/proc/PID/maps`` for shared memory, proc(5).
+
+    The kernel takes a fifth of a millisecond to write them for a process with NumPy.
 
     Raises:
         OSError: there is no such process.
     """
     with open(f"/proc/{pid}/maps", "rb") as file:
-        lines = [line for line in file if SHARED_MAPPING.search(line)]
-    return [os.fsdecode(line.split(maxsplit=5)[5]).strip() for line in lines]
+        return [line for line in file if SHARED_MAPPING.search(line)]
+
+
+def _mapped_name(line: bytes) -> str:
+    return os.fsdecode(line.split(maxsplit=5)[5]).strip()
 
 
 def identity(status: os.stat_result) -> str:
@@ -148,10 +152,8 @@ def mapped_sizes(pid: int) -> dict[str, int]:
 
     The files are identified by `identity`.
     """
-    with open(f"/proc/{pid}/maps", "rb") as file:
-        lines = [line for line in file if SHARED_MAPPING.search(line)]
     found: Counter[str] = Counter()
-    for line in lines:
+    for line in shared_mapping_lines(pid):
         begin, end = line.split(maxsplit=1)[0].split(b"-")
         found[mapped_file(line)] += int(end, 16) - int(begin, 16)
     return dict(found)
