@@ -204,7 +204,7 @@ def test_queue_with_messages_that_nobody_gets_does_not_keep_the_program():
         """\
     for number in range(0, 1000):
         queue.put({"number": number, "padding": bytes(10000)})
-    queue.cancel_join_thread()  # what nobody gets
+    queue.cancel_join_thread()  # nobody receives them
 """
         in text
     )

@@ -595,7 +595,7 @@ class Translation:
         lines = [f"for number in range({first}, {first + count}):\n    {putting}"]
         if event.process == OWNER and channel.kind not in PIPES:
             end = channel.end_of(OWNER, puts=True)
-            lines.append(f"{end}.cancel_join_thread()  # what nobody gets")
+            lines.append(f"{end}.cancel_join_thread()  # nobody receives them")
         return lines
 
     def _act_put_aside(self, event: Event, tensors: list[Any]) -> list[str]:
