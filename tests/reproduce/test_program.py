@@ -194,17 +194,28 @@ def test_process_that_takes_descriptors_gives_them_back():
     assert "def take_descriptors(spare):" in text
 
 
-def test_queue_with_messages_that_nobody_gets_does_not_keep_the_program():
+def written_with_messages_on(kind):
     channel = {"channel": "3"}
-    opens = Event(0.2, "call", "owner", "open_channel", ("queue", 2), channel)
+    opens = Event(0.2, "call", "owner", "open_channel", (kind, 2), channel)
     fill = ("put_numbered_messages", channel, 0, 1000, 10_000)
     fills = Event(0.4, "call", "owner", "act", fill)
-    text = written((opens, fills, MAKE, PUT, GET, READ), WRONG)
+    return written((opens, fills, MAKE, PUT, GET, READ), WRONG)
+
+
+@pytest.mark.parametrize("kind", ["simple_queue", "pipe", "proxy"])
+def test_channel_without_a_thread_is_not_told_to_let_the_program_end(kind):
+    text = written_with_messages_on(kind)
+    assert "    for number in range(0, 1000):\n" in text
+    assert "cancel_join_thread" not in text
+
+
+def test_queue_with_messages_that_nobody_gets_does_not_keep_the_program():
+    text = written_with_messages_on("queue")
     assert (
         """\
     for number in range(0, 1000):
         queue.put({"number": number, "padding": bytes(10000)})
-    queue.cancel_join_thread()  # nobody receives them
+    queue.cancel_join_thread()  # so that the program can end
 """
         in text
     )

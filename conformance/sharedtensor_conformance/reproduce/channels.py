@@ -45,6 +45,11 @@ class Channel:
         maker = CONSTRUCTORS.get(self.kind) or PIPES[self.kind]
         return f"{', '.join(self.ends.values())} = {maker}"
 
+    @property
+    def has_thread(self) -> bool:
+        """Whether a thread of the process that puts writes what waits for room."""
+        return self.kind not in {*PIPES, "simple_queue", "proxy"}
+
     def end_of(self, process: str, *, puts: bool) -> str:
         """Return the name of the end with which a process puts or gets."""
         if self.kind == "one-way pipe":

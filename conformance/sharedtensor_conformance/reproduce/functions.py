@@ -14,6 +14,9 @@ FUNCTION_NAME = "repeated"
 MIN_LINES = 6
 """The minimum number of lines of a part that becomes a function."""
 
+Use = tuple[str, type[ast.expr_context]]
+"""A name, and whether it is read, bound or deleted."""
+
 
 @dataclass(frozen=True)
 class Body:
@@ -73,25 +76,31 @@ def _is_self_contained(part: tuple[str, ...], body: Body) -> bool:
     tree = ast.parse("\n".join(part))
     if any(isinstance(node, ast.Yield | ast.Global) for node in ast.walk(tree)):
         return False
-    uses = _Uses()
-    uses.visit(tree)
-    bound = {name for name, how in uses.found if how is ast.Store} - {"_"}
-    for name in bound:
-        own_uses = [how for other, how in uses.found if other == name]
-        if own_uses[0] is not ast.Store or own_uses[-1] is not ast.Del:
-            return False
-    around = _Uses()
-    around.visit(ast.parse("\n".join(body.lines)))
-    named = {name for name, how in around.found if how is ast.Store}
-    used = {name for name, how in uses.found if how is ast.Load} - bound
-    return not used & {*body.parameters, *named}
+    uses = _uses(part)
+    first, last = dict(reversed(uses)), dict(uses)
+    bound = _names(uses, ast.Store) - {"_"}
+    if any(first[n] is not ast.Store or last[n] is not ast.Del for n in bound):
+        return False
+    own = {*body.parameters, *_names(_uses(body.lines), ast.Store)}
+    return not (_names(uses, ast.Load) - bound) & own
+
+
+def _uses(lines: Sequence[str]) -> list[Use]:
+    """Return the uses of names in the order in which a program makes them."""
+    visitor = _Uses()
+    visitor.visit(ast.parse("\n".join(lines)))
+    return visitor.found
+
+
+def _names(uses: Sequence[Use], context: type[ast.expr_context]) -> set[str]:
+    return {name for name, how in uses if how is context}
 
 
 class _Uses(ast.NodeVisitor):
-    """Collects the uses of names in the order in which a program makes them."""
+    """Collects the uses of names."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, type[ast.expr_context]]] = []
+        self.found: list[Use] = []
 
     def visit_Name(self, node: ast.Name) -> None:
         self.found.append((node.id, type(node.ctx)))

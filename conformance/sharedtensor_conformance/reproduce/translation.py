@@ -12,12 +12,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharedtensor_conformance.reproduce.channels import (
-    PIPES,
-    Channel,
-    Channels,
-    unused_name,
-)
+from sharedtensor_conformance.reproduce.channels import Channel, Channels, unused_name
 from sharedtensor_conformance.reproduce.events import (
     OWNER,
     Event,
@@ -593,9 +588,9 @@ class Translation:
         channel = self._channel(which)
         putting = channel.put_source(event.process, message)
         lines = [f"for number in range({first}, {first + count}):\n    {putting}"]
-        if event.process == OWNER and channel.kind not in PIPES:
+        if event.process == OWNER and channel.has_thread:
             end = channel.end_of(OWNER, puts=True)
-            lines.append(f"{end}.cancel_join_thread()  # nobody receives them")
+            lines.append(f"{end}.cancel_join_thread()  # so that the program can end")
         return lines
 
     def _act_put_aside(self, event: Event, tensors: list[Any]) -> list[str]:
