@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sharedtensor_conformance.report.verdicts import Need
+
 
 class Broken(Exception):
     """A failure of the implementation.
@@ -54,7 +56,17 @@ class HarnessFault(Exception):
 
 
 class NotRun(Exception):
-    """The case needs a device, a privilege or a system that this machine lacks."""
+    """The case needs a device, a privilege or a system that this machine lacks.
+
+    Args:
+        why: what this machine lacks.
+        need: what the machine would have to permit; None where a device is missing that
+            the run was asked to use.
+    """
+
+    def __init__(self, why: str, need: Need | None = None) -> None:
+        super().__init__(why)
+        self.need = need
 
 
 class Unsupported(Exception):

@@ -44,6 +44,34 @@ ONE_DEVICE = "there is one device, and this needs two"
 """The reason for not running a case that needs two devices."""
 
 
+class Need(StrEnum):
+    """What a machine has to permit, where a case can be judged only then."""
+
+    SECOND_USER = "a second user"
+    PRIVATE_SHM = "a private /dev/shm"
+    PID_NAMESPACE = "a namespace of process ids"
+    CALL_FILTER = "a filter of system calls"
+    DESCRIPTORS = "more descriptors in flight"
+    FEW_MAPPINGS = "a lower limit of mappings"
+
+    @property
+    def remedy(self) -> str:
+        """How to run the suite so that the machine permits it."""
+        return REMEDIES[self]
+
+
+_NAMESPACES = "permit user namespaces, or run the suite as root with CAP_SYS_ADMIN"
+
+REMEDIES: dict[Need, str] = {
+    Need.SECOND_USER: f"install newuidmap (package uidmap) and {_NAMESPACES}",
+    Need.PRIVATE_SHM: _NAMESPACES,
+    Need.PID_NAMESPACE: "run the suite as root with CAP_SYS_ADMIN",
+    Need.CALL_FILTER: "use a kernel with seccomp, on x86-64 or ARM64",
+    Need.DESCRIPTORS: "raise the limit of open files (ulimit -n)",
+    Need.FEW_MAPPINGS: "lower vm.max_map_count (sysctl)",
+}
+
+
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst of `verdicts`; ``not-run`` if there are none."""
     return min(verdicts, key=WORST_FIRST.index, default=Verdict.NOT_RUN)
