@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from . import manager, transport
 from .descriptors import OwnedDescriptor
+from .errors import ResourceError, pass_on
 
 
 class Announcement(Protocol):
@@ -140,12 +141,17 @@ def register_new(name: str, address: str) -> None:
     """Tell the manager of a name that is about to be made, and perhaps sent at once.
 
     Where it is shared by a message of ours, one call says that and that the message
-    carries it. Clauses FS-2, LIFE-2, MGR-2.
+    carries it. Where no descriptor can be sent now, it is announced when the message
+    is written. Clauses FAIL-1, FS-2, LIFE-2, MGR-2.
     """
-    if transport.current_outbox() is None:
-        manager.register(name, address=address)
-        return
-    last.keep(name, manager.register_announced(name, address=address))
+    if transport.current_outbox() is not None:
+        try:
+            last.keep(name, manager.register_announced(name, address=address))
+        except ResourceError as error:
+            pass_on(error)
+        else:
+            return
+    manager.register(name, address=address)
 
 
 def descriptor_of(names: list[str], address: str) -> OwnedDescriptor:

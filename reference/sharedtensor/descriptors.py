@@ -8,16 +8,23 @@ not stay in its children. What the kernel hands to another thread just when this
 forks is in no object yet: a child keeps it until its end.
 """
 
+import errno
 import os
 import socket
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat, starmap
-from typing import Any
+from typing import Any, TypeVar
 
+from .errors import pass_on
+
+Result = TypeVar("Result")
 RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 AFTER_STREAMS = 3  # descriptors 0, 1 and 2 are a program's standard streams
+IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
+PAUSE = 0.001
 
 
 class ClosedAtLast:
@@ -180,6 +187,88 @@ class ReceivedDescriptors(ClosedInChildren):
             self.places[place] = None
             if fd is not None:
                 os.close(fd)
+
+
+def send_in_time(send: Callable[[], Result], timeout: float) -> Result:
+    """Return what `send` returns, which puts descriptors in flight.
+
+    All programs of a user together may have as many in flight as one process may have
+    open (unix(7)), so a refusal may pass. Raises the `OSError` of `send`: that of such
+    a refusal when it has lasted for `timeout` seconds.
+    """
+    until = 0.0
+    while True:
+        try:
+            return send()
+        except OSError as error:
+            pass_on(error)
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            until = until or time.monotonic() + timeout
+            if time.monotonic() >= until:
+                raise
+        time.sleep(PAUSE)
+
+
+class Reserve:
+    """Descriptors that are open to be closed where others are needed and short.
+
+    So a message that was accepted can be written though no descriptor can be opened.
+    Messages that wait have it in common, and it goes with the last of them.
+    """
+
+    COUNT = 4  # for a pipe, or a pair of sockets, and a file
+
+    __slots__ = ("__weakref__", "spare")
+
+    def __init__(self) -> None:
+        self.spare: list[OwnedDescriptor] = []
+
+    def fill(self) -> None:
+        """Have all descriptors. Raises `OSError`."""
+        self.spare = [
+            owned for owned in self.spare if owned.fd >= 0
+        ]  # not the parent's
+        while len(self.spare) < self.COUNT:
+            null = os.devnull, os.O_RDONLY | os.O_CLOEXEC
+            self.spare.append(OwnedDescriptor.opened_by(os.open, *null))
+
+    def spend(self) -> bool:
+        """Close the descriptors; return whether there were any."""
+        spare, self.spare = self.spare, []
+        for owned in spare:
+            owned.close()
+        return bool(spare)
+
+
+_reserves: "weakref.WeakSet[Reserve]" = weakref.WeakSet()  # one at most
+
+
+def hold_reserve() -> Reserve:
+    """Return the reserve of this process, which is there as long as somebody holds it.
+
+    Raises `OSError`.
+    """
+    held = next(iter(_reserves), None) or Reserve()
+    held.fill()
+    _reserves.add(held)
+    return held
+
+
+def by_reserve(call: Callable[..., Result], *arguments: Any) -> Result:
+    """Return what a function returns that opens descriptors, if need be by the reserve.
+
+    Raises the `OSError` of the function.
+    """
+    try:
+        return call(*arguments)
+    except OSError as error:
+        pass_on(error)
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        if not any([held.spend() for held in list(_reserves)]):
+            raise
+    return call(*arguments)
 
 
 # A `WeakSet` would do, and takes half a microsecond for each message.

@@ -12,9 +12,11 @@ conformance suite makes its mutants so.
 
 import contextlib
 import copyreg
+import errno
 import io
 import pickle
 import struct
+import time
 import warnings
 import weakref
 from collections import defaultdict
@@ -23,8 +25,14 @@ from multiprocessing import reduction
 from typing import Any, Protocol, TypeVar
 
 from . import announcements, manager, memory, segments, state, strategies, transport
-from .descriptors import ReceivedDescriptors
-from .errors import HandleError, NonLeafError, ResourceError, pass_on
+from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
+from .errors import (
+    HandleError,
+    NonLeafError,
+    ResourceError,
+    pass_on,
+    resource_error,
+)
 from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
@@ -41,6 +49,9 @@ SMALL = 64 << 10
 LARGEST_COMMON = 4 << 20
 """A common segment has at most so many bytes, which one storage can keep."""
 
+RETRY_PAUSE = 0.005
+"""Seconds until a message that was accepted is announced again."""
+
 TABLE_SIZE = struct.Struct("!I")
 """How the size of a message's table is written behind it."""
 
@@ -48,18 +59,16 @@ TABLE_SIZE = struct.Struct("!I")
 class Message:
     """A pickled object, and what travels beside its bytes.
 
-    `packet` is what its channel has made of it, where writing it takes more than that.
-    `is_accepted` says that `put` answers for it, so nobody can be told of an error.
-    `queued` is empty until a queue keeps it to write it later.
+    It has a `reserve` of descriptors once `put` answers for it, so that no caller gets
+    an error any more. `queued` is empty until a queue keeps it to write it later.
     """
 
-    __slots__ = ("is_accepted", "outbox", "packet", "payload", "queued")
+    __slots__ = ("outbox", "payload", "queued", "reserve")
 
     def __init__(self, payload: Any, outbox: transport.Outbox):
         self.payload = payload
         self.outbox = outbox
-        self.packet: Any = None
-        self.is_accepted = False
+        self.reserve: Reserve | None = None
         self.queued: list[object] = []
 
 
@@ -71,25 +80,17 @@ class Channel(Protocol):
         payload: Any,
         descriptors: list[int] = ...,
         wait: bool = ...,
-        is_accepted: bool = ...,
         sent: list[object] | None = ...,
     ) -> None:
         """Write one message, or raise `BlockingIOError` rather than wait.
 
-        One that is accepted already is not given up while anything passes. Once it is
-        written there is something in `sent`.
+        Once it is written there is something in `sent`. Raises `ResourceError`.
         """
 
-    def make_ready(self, payload: Any, descriptors: list[int]) -> Any:
-        """Return what has all that writing takes, or None where that is nothing."""
-        ...
+    def verify_sendable(self, payload: Any, count: int) -> None:
+        """Verify that a message can be written some time, with `count` descriptors.
 
-    def write_ready(
-        self, packet: Any, wait: bool = ..., sent: list[object] | None = ...
-    ) -> None:
-        """Write what `make_ready` has returned, however long that takes.
-
-        Or raise `BlockingIOError` rather than wait.
+        Raises `ResourceError`.
         """
 
     def read(
@@ -410,7 +411,9 @@ def pack_for_child(obj: Any) -> bytes:
     Its descriptors are in the outbox of the start. Clauses FD-6, FS-3, START-1.
     """
     outbox = transport.spawning_outbox()
-    return bytes(transport.sending(outbox, pack_into, outbox, obj))
+    payload = bytes(transport.sending(outbox, pack_into, outbox, obj))
+    announce_names(outbox)
+    return payload
 
 
 def pack_into(outbox: transport.Outbox, obj: Any) -> Any:
@@ -420,7 +423,6 @@ def pack_into(outbox: transport.Outbox, obj: Any) -> Any:
         share_storages(outbox.storages)
         table = export_table(outbox.storages)
         payload = b"".join((payload, table, TABLE_SIZE.pack(len(table))))
-    announce_names(outbox)
     return payload
 
 
@@ -471,12 +473,29 @@ def announce_names(outbox: transport.Outbox) -> None:
 def write_message(message: Message, channel: Channel) -> None:
     """Write a message. Sent or not, its descriptors are let go.
 
-    Clauses GRAD-6, FAULT-2.
+    One that was accepted is written as soon as the system permits it. Clauses FAIL-1,
+    GRAD-6, FAULT-2.
     """
     try:
-        write_either(message, channel, wait=True)
+        while not is_written(message, channel):
+            time.sleep(RETRY_PAUSE)
     finally:
         withdraw_message(message)
+
+
+def is_written(message: Message, channel: Channel) -> bool:
+    """Write a message; return False if it was accepted and cannot be written now.
+
+    Clause FAIL-1.
+    """
+    try:
+        announce_and_write(message, channel, wait=True)
+    except ResourceError as error:
+        pass_on(error)
+        if message.reserve is None:
+            raise
+        return False
+    return True
 
 
 def write_at_once(message: Message, channel: Channel) -> bool:
@@ -485,25 +504,42 @@ def write_at_once(message: Message, channel: Channel) -> bool:
     `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
     """
     try:
-        write_either(message, channel, wait=False)
+        announce_and_write(message, channel, wait=False)
     except (BlockingIOError, BrokenPipeError, ConnectionResetError) as error:
         pass_on(error)
         return False  # the thread that feeds the channel waits, or reports it
+    except ResourceError as error:
+        pass_on(error)
+        if error.errno != errno.ETOOMANYREFS:
+            raise
+        return False
     withdraw_message(message)
     return True
 
 
-def write_either(message: Message, channel: Channel, wait: bool) -> None:
-    """Write a message, by the packet that was made ready where there is one.
+def announce_and_write(message: Message, channel: Channel, wait: bool) -> None:
+    """Announce the names of a message and write it.
+
+    One that was not written, since there is no room for it, is in flight nowhere: this
+    process holds its names while it waits, and no descriptor stands for them. Clauses
+    FS-3, FS-11, FAIL-1, LIFE-2.
+    """
+    outbox = message.outbox
+    own = len(outbox.descriptors)
+    try:
+        announce_names(outbox)
+        write_packet(message, channel, wait)
+    finally:
+        outbox.keep_first(own)
+
+
+def write_packet(message: Message, channel: Channel, wait: bool) -> None:
+    """Write a message that has all its descriptors.
 
     From then on nothing of it is undone: it is in flight. Clause CUDA-4.
     """
-    sent = message.outbox.sent
-    if message.packet is None:
-        descriptors, accepted = message.outbox.descriptors, message.is_accepted
-        channel.write(message.payload, descriptors, wait, accepted, sent)
-    else:
-        channel.write_ready(message.packet, wait, sent)
+    outbox = message.outbox
+    channel.write(message.payload, outbox.descriptors, wait, outbox.sent)
 
 
 def withdraw_message(message: Message) -> None:
@@ -511,18 +547,23 @@ def withdraw_message(message: Message) -> None:
 
     Clauses FD-4, LIFE-7, LIFE-18.
     """
-    message.packet = None
+    message.reserve = None
     message.outbox.clear()
 
 
 def make_ready(message: Message, channel: Channel) -> None:
-    """Give a message that may have to wait all that writing it takes.
+    """Accept a message that has to wait.
 
     What `put` has accepted arrives, though descriptors run out before there is room.
     Raises `ResourceError`. Clause FAIL-1.
     """
-    message.is_accepted = True
-    message.packet = channel.make_ready(message.payload, message.outbox.descriptors)
+    count = len(message.outbox.descriptors) + len(message.outbox.names)
+    channel.verify_sendable(message.payload, count)
+    try:
+        message.reserve = hold_reserve()
+    except OSError as error:
+        pass_on(error)
+        raise resource_error(error.errno, "Having a message wait") from error
 
 
 def read_message(

@@ -102,6 +102,14 @@ class Outbox:
         self.keep.append(owner)
         return -1 if len(self.names) == 1 else ~list(self.names).index(address)
 
+    def keep_first(self, count: int) -> None:
+        """Let go of the descriptors behind the first `count`, which are announcements.
+
+        Those are the last of what is kept as well.
+        """
+        if added := len(self.descriptors) - count:
+            del self.descriptors[-added:], self.keep[-added:]
+
     def clear(self) -> None:
         """Let go of everything: the message is on its way or withdrawn.
 

@@ -232,13 +232,14 @@ def test_more_descriptors_than_a_batch_takes_are_refused_and_not_waited_for():
         numbers = [file.fileno()] * 100_000
         before = descriptors()
         with pytest.raises(sharedtensor.ResourceError, match="send fewer tensors"):
-            packets.Packet(b"", numbers)
+            packets.batch_of(numbers)
+        with pytest.raises(sharedtensor.ResourceError, match="send fewer tensors"):
+            packets.verify_sendable(b"", len(numbers))
         assert descriptors() == before
 
 
-def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork, monkeypatch):
+def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork):
     """A limit of a user without privileges, unix(7): so a child gives up its own."""
-    monkeypatch.setattr(packets, "IN_FLIGHT_TIMEOUT", 0.01)
     queue = fork.Queue()
     queue.put(sharedtensor.zeros(1))
     queue.get()  # all is imported that a child without privileges needs
@@ -265,6 +266,8 @@ def _receive_when_less_is_in_flight(queue):
             socket.send_fds(ours, [b"+"], many)
     with pytest.raises(OSError, match="Too many references"):
         socket.send_fds(ours, [b"+"], many)
+    empty = mp.Queue()
+    empty.put(sharedtensor.ones(3))  # nothing waits there, and it is accepted as well
     for _ in range(before):
         queue.get(timeout=30)
     with pytest.raises(Empty):
@@ -272,6 +275,21 @@ def _receive_when_less_is_in_flight(queue):
     ours.close()
     theirs.close()  # what was in flight goes with it
     assert queue.get(timeout=30).tolist() == [1, 1]
+    assert empty.get(timeout=30).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 64), (20, 160)])
+def test_a_queue_has_few_descriptors_in_flight_whatever_waits(count, most):
+    queue = mp.Queue()
+    queue.cancel_join_thread()  # where this fails, the process ends nevertheless
+    tensors = [sharedtensor.zeros(1).share_memory_() for _ in range(count)]
+    for _ in range(200):
+        queue.put(tensors)
+    eventually(lambda: len(queue._buffer) < 200)
+    in_flight = (200 - len(queue._buffer)) * count
+    assert count <= in_flight <= most
+    for _ in range(200):
+        assert len(queue.get(timeout=30)) == count
 
 
 def test_peer_that_dies_is_an_end_of_file(fork):

@@ -67,7 +67,7 @@ TRACE_POINTS = {
     "register": ("strategies.register_name",),
     "export": ("protocol.export_handle",),
     "announce": ("protocol.announce_names",),
-    "send": ("protocol.write_at_once", "protocol.write_message"),
+    "send": ("protocol.write_packet",),
     "receive": ("protocol.read_message",),
     "acknowledge": ("strategies.acknowledge_name",),
     "map": ("segments.map_shared",),

@@ -33,6 +33,11 @@ ARGUMENT_COUNT, FREE_DESCRIPTORS = 100, 50
 descriptors that its parent can open when it starts the process.
 """
 
+WAITING_COUNT, FREE_TO_WAIT = 1000, 64
+"""The number of messages that wait in a queue, and the smaller number of descriptors
+that their sender can open.
+"""
+
 MANY_STORAGES = 20
 """The number of storages that a process holds at the same time. The test finds an
 implementation that keeps a descriptor for each of them.
@@ -741,3 +746,30 @@ def test_name_goes_with_a_message_that_nobody_can_receive(stage):
             fresh.end_extra()
             check(fresh.owner.is_alive(), "the sender lives on")
             wait_until_removed(fresh, name)
+
+
+@clause("FS-11", channels=("queue",), **FASTEST_START)
+def test_any_number_of_messages_can_wait_in_a_queue(stage):
+    """The owner, which can open few descriptors, puts more messages than that.
+
+    Before the peer receives them, the three processes send each other tensors.
+    """
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        others = ((owner, bystander), (bystander, peer), (peer, bystander))
+        channel = unthreaded_channel(fresh)
+        for sender, receiver in others:  # what is made once is there
+            sender.send(sender.make([51, 52]), receiver, channel).drop()
+        owner.send(owner.make([51, 52]), peer, "queue").drop()
+        with owner.system.exhausted("descriptors", FREE_TO_WAIT):
+            for number in range(WAITING_COUNT):
+                tensor = owner.make([number, 53])
+                owner.put(tensor, peer, "queue")
+                tensor.drop()
+            for sender, receiver in others:
+                arrived = sender.send(sender.make([54, 55]), receiver, channel)
+                check.equal(arrived.values(), [54, 55], "others send meanwhile")
+            for number in range(WAITING_COUNT):
+                arrived = peer.get(owner, "queue")
+                check.equal(arrived.values(), [number, 53], "what waited arrives")
+                arrived.drop()

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import util
 from typing import ParamSpec, TypeVar
 
-from ..descriptors import OwnedDescriptor
+from ..descriptors import OwnedDescriptor, by_reserve
 from ..errors import (
     ManagerError,
     ResourceError,
@@ -445,7 +445,7 @@ def announced(
 def pipe() -> tuple[OwnedDescriptor, OwnedDescriptor]:
     """Return the ends of a new pipe, which no forked child keeps."""
     try:
-        return OwnedDescriptor.pair_opened_by(os.pipe)
+        return by_reserve(OwnedDescriptor.pair_opened_by, os.pipe)
     except OSError as error:
         pass_on(error)
         doing = "Sending the names of shared storages"

@@ -8,15 +8,15 @@ import errno
 import os
 import select
 import socket
+from functools import partial
 from typing import Any
 
+from ..descriptors import IN_FLIGHT_TIMEOUT, RIGHTS, send_in_time
 from ..errors import ManagerError, pass_on, resource_error
 from . import daemon, launch, messages
 from .conversation import NOT_SENT, Connected, Conversation
 from .serving import complete
 
-# Plain numbers: combining members of an enumeration costs a microsecond each time.
-RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 REFUSALS = errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS  # by the system
 NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 
@@ -102,7 +102,8 @@ class Link(Conversation):
         try:
             if descriptors:  # `socket.send_fds` leaves the flags out
                 rights = (*RIGHTS, array.array("i", descriptors))
-                self.connection.sendmsg([packet], [rights], NO_SIGNAL)
+                send = partial(self.connection.sendmsg, [packet], [rights], NO_SIGNAL)
+                send_in_time(send, IN_FLIGHT_TIMEOUT)
             else:
                 self.connection.send(packet, NO_SIGNAL)
         except BlockingIOError as error:

@@ -5,7 +5,6 @@ of `packets`.
 """
 
 import io
-import math
 import socket
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, reduction
@@ -72,32 +71,14 @@ class Connection(connection.Connection):
         payload: Any,
         descriptors: Sequence[int] = (),
         wait: bool = True,
-        is_accepted: bool = False,
         sent: list[object] | None = None,
     ) -> None:
         """Write one message: see `packets.write`. Clause FAIL-1."""
-        timeout = in_flight_timeout(wait and is_accepted)
-        packets.write(self._socket, payload, descriptors, wait, timeout, sent)
+        packets.write(self._socket, payload, descriptors, wait, sent)
 
-    def make_ready(
-        self, payload: Any, descriptors: Sequence[int]
-    ) -> packets.Packet | None:
-        """Return a message as a packet, if it needs more descriptors than its own.
-
-        Raises `ResourceError`. Clause FAIL-1.
-        """
-        if packets.fits(payload, descriptors):
-            return None
-        return packets.Packet(payload, descriptors)
-
-    def write_ready(
-        self,
-        packet: packets.Packet,
-        wait: bool = True,
-        sent: list[object] | None = None,
-    ) -> None:
-        """Write such a packet, however long that takes, or without waiting for room."""
-        packet.write(self._socket, wait, in_flight_timeout(wait), sent)
+    def verify_sendable(self, payload: Any, count: int) -> None:
+        """Verify that such a message can be written: see `packets.verify_sendable`."""
+        packets.verify_sendable(payload, count)
 
     def read(
         self, wait: bool = True, taken: list[Any] | None = None
@@ -122,14 +103,14 @@ class Connection(connection.Connection):
         return stream
 
 
-def in_flight_timeout(is_endless: bool) -> float:
-    """Return how long to wait while others have too many descriptors in flight."""
-    return math.inf if is_endless else packets.IN_FLIGHT_TIMEOUT
+def Pipe(
+    duplex: bool = True, room: int = packets.BUFFER_SIZE
+) -> tuple[Connection, Connection]:
+    """Return a pair of connected ends; if not `duplex`, the first only receives.
 
-
-def Pipe(duplex: bool = True) -> tuple[Connection, Connection]:
-    """Return a pair of connected ends; if not `duplex`, the first only receives."""
-    first, second = packets.pair()
+    `room` is the size of the buffer in between, as far as the system permits it.
+    """
+    first, second = packets.pair(room)
     if duplex:
         return Connection(first), Connection(second)
     return Connection(first, writable=False), Connection(second, readable=False)

@@ -18,17 +18,27 @@ So a message is written whole or not at all, and read whole or not at all:
 
 import _socket
 import array
+import contextlib
 import errno
 import os
+import resource
+import select
 import socket
 import struct
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain, starmap
 from typing import Any
 
-from ..descriptors import RIGHTS, OwnedDescriptor, OwnedSockets, ReceivedDescriptors
+from ..descriptors import (
+    IN_FLIGHT_TIMEOUT,
+    RIGHTS,
+    OwnedDescriptor,
+    OwnedSockets,
+    ReceivedDescriptors,
+    by_reserve,
+    send_in_time,
+)
 from ..errors import ResourceError, pass_on, resource_error
 from ..segments import DIRECTORY
 
@@ -37,9 +47,16 @@ LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory fil
 WHOLE_PACKET = HEADER.size + LARGEST_PACKET
 BEGINNING = 64  # bytes of such a message that are in its packet, too
 FDS_AT_ONCE = 253  # the kernel's limit for one packet
-BUFFER_SIZE = 1 << 20
-IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
-PAUSE = 0.001
+BUFFER_SIZE = 1 << 20  # of a pipe, as far as the system permits that
+LARGEST_BATCH = 100 * FDS_AT_ONCE  # more packets than these may not fit into a socket
+BYTES_FOR_EACH = 1 << 10
+"""The room that a message takes in a pipe for each descriptor but its first.
+
+An empty packet takes as much of the kernel's memory. So what fits into a pipe bounds
+the descriptors that are in flight in it: all programs of a user together may have as
+many as one process may have open (unix(7)).
+"""
+
 # Plain numbers: combining members of an enumeration costs a microsecond each time.
 FLAGS = int(socket.MSG_CMSG_CLOEXEC)
 NO_SIGNAL = int(socket.MSG_NOSIGNAL)
@@ -51,11 +68,11 @@ UNNAMED_FILE = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
 FORBIDDEN = errno.EPERM, errno.ENOSYS  # what a filter of system calls returns
 
 
-def pair() -> tuple[OwnedDescriptor, OwnedDescriptor]:
+def pair(room: int = BUFFER_SIZE) -> tuple[OwnedDescriptor, OwnedDescriptor]:
     """Return two connected sockets with room for some messages, as descriptors."""
     first, second = ends = _socket.socketpair(*KIND)
     for end in ends:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
     opened_by = OwnedDescriptor.opened_by
     return opened_by(first.detach), opened_by(second.detach)
 
@@ -65,81 +82,57 @@ def write(
     payload: Any,
     descriptors: Sequence[int],
     wait: bool,
-    timeout: float,
     sent: list[object] | None = None,
 ) -> None:
     """Write one message. Raises `BrokenPipeError` when nobody can read it.
 
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
-    `ResourceError`; nothing has been written then. `timeout` is the seconds to wait
-    while others have too many descriptors in flight. Once the message is written there
-    is something in `sent`. Clauses FAIL-1, FD-6, LOAD-4.
+    `ResourceError`; nothing has been written then. Once the message is written there is
+    something in `sent`. Clauses FAIL-1, FD-6, LOAD-4.
     """
     size, count = memoryview(payload).nbytes, len(descriptors)
-    if size <= LARGEST_PACKET and count <= FDS_AT_ONCE:  # as `fits` says
-        packet = b"".join((HEADER.pack(count, size), payload))
-        _send(end, packet, descriptors, wait, timeout, sent)
+    if size <= LARGEST_PACKET and count <= FDS_AT_ONCE:
+        _send(end, packed(count, size, payload), descriptors, wait, sent)
         return
-    large = Packet(payload, descriptors)
-    try:
-        large.write(end, wait, timeout, sent)
-    finally:
-        large.close()
-
-
-def fits(payload: Any, descriptors: Sequence[int]) -> bool:
-    """Return whether a message needs no descriptor besides its own."""
-    few = len(descriptors) <= FDS_AT_ONCE
-    return few and memoryview(payload).nbytes <= LARGEST_PACKET
-
-
-class Packet:
-    """A message that can be written whenever there is room: it has what that takes.
-
-    What does not fit lies in a file, or in a batch, from the beginning; so nothing can
-    be short any more when a thread writes it at last. Clause FAIL-1.
-
-    Raises:
-        ResourceError: the system refuses the descriptors or the memory.
-    """
-
-    __slots__ = ("_bytes", "_descriptors", "_owned")
-
-    def __init__(self, payload: Any, descriptors: Sequence[int]):
-        size, count = memoryview(payload).nbytes, len(descriptors)
-        self._owned: list[OwnedDescriptor] = []
-        body = payload
+    if not (wait or has_room(end)):
+        raise BlockingIOError  # before anything is copied
+    with contextlib.ExitStack() as made:
+        body, rights = payload, descriptors
+        attached = []
         if size > LARGEST_PACKET:
             body = memoryview(payload).cast("B")[:BEGINNING]
-            self._owned.append(in_a_file(payload))
-        if len(self._owned) + count > FDS_AT_ONCE:
-            self._owned.append(batch_of(descriptors))
-            descriptors = ()
-        self._descriptors = descriptors
-        self._bytes = b"".join((HEADER.pack(count, size), body))
+            attached.append(made.enter_context(closing(in_a_file(payload))).fd)
+        if len(attached) + count > FDS_AT_ONCE:
+            rights = [made.enter_context(closing(batch_of(descriptors))).fd]
+        _send(end, packed(count, size, body), [*attached, *rights], wait, sent)
 
-    def write(
-        self,
-        end: socket.SocketType,
-        wait: bool,
-        timeout: float,
-        sent: list[object] | None = None,
-    ) -> None:
-        """Write it; see `write` for what is raised.
 
-        Args:
-            end: where to.
-            wait: whether to wait for room.
-            timeout: seconds to wait while others have too many descriptors in flight.
-            sent: a list in which there is something once it is written.
-        """
-        descriptors = [*(owned.fd for owned in self._owned), *self._descriptors]
-        _send(end, self._bytes, descriptors, wait, timeout, sent)
+def verify_sendable(payload: Any, count: int) -> None:
+    """Verify that a message with `count` descriptors can be written some time.
 
-    def close(self) -> None:
-        """Close the descriptors that were made for it."""
-        for owned in self._owned:
-            owned.close()
+    Raises `ResourceError` where no waiting helps. Clauses FAIL-1, FAIL-5, FD-6.
+    """
+    if count > LARGEST_BATCH:
+        raise resource_error(errno.EAGAIN, f"Sending {count} descriptors")
+    size = memoryview(payload).nbytes
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if size > LARGEST_PACKET and resource.RLIM_INFINITY != limit < size:
+        raise resource_error(errno.EFBIG, f"Sending a message of {size} bytes")
+
+
+def has_room(end: socket.SocketType) -> bool:
+    """Return whether a message can be written without waiting."""
+    poller = select.poll()
+    poller.register(end.fileno(), select.POLLOUT)
+    return bool(poller.poll(0))
+
+
+def packed(count: int, size: int, body: Any) -> bytes:
+    """Return the bytes of a packet, long enough for its descriptors."""
+    packet = b"".join((HEADER.pack(count, size), body))
+    if count < 2:
+        return packet
+    return packet.ljust(min(count * BYTES_FOR_EACH, WHOLE_PACKET), b"\0")
 
 
 def _send(
@@ -147,29 +140,26 @@ def _send(
     packet: bytes,
     descriptors: Sequence[int],
     wait: bool,
-    timeout: float,
     sent: list[object] | None,
 ) -> None:
-    sent = [] if sent is None else sent
+    """Write one packet; see `write` for what is raised."""
+    into = [] if sent is None else sent
     flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
     rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
     arguments = [packet], rights, flags
-    deadline = 0.0
-    while True:
-        try:
-            sent.extend(starmap(end.sendmsg, (arguments,)))
-        except OSError as error:
-            # What all processes of a user have in flight counts, so it may pass.
-            pass_on(error)
-            if error.errno != errno.ETOOMANYREFS:
-                raise
-            deadline = deadline or time.monotonic() + timeout
-            if time.monotonic() > deadline:
-                doing = f"Sending {len(descriptors)} descriptors"
-                raise resource_error(error.errno, doing) from error
-            time.sleep(PAUSE)
-        else:
-            return
+    try:
+        send_in_time(
+            lambda: into.extend(starmap(end.sendmsg, (arguments,))),
+            IN_FLIGHT_TIMEOUT if wait else 0.0,
+        )
+    except OSError as error:
+        pass_on(error)
+        if error.errno != errno.ETOOMANYREFS:
+            raise
+        if not wait:
+            raise BlockingIOError(*error.args) from error
+        doing = f"Sending {len(descriptors)} descriptors"
+        raise resource_error(error.errno, doing) from error
 
 
 def read(
@@ -193,8 +183,8 @@ def read(
     try:
         if len(packet) < HEADER.size:
             raise EOFError
-        payload: Any = memoryview(packet)[HEADER.size :]
         count, size = HEADER.unpack_from(packet)
+        payload: Any = memoryview(packet)[HEADER.size : HEADER.size + size]
         attached = size > LARGEST_PACKET
         in_a_batch = attached + count > FDS_AT_ONCE
         if lost or len(descriptors.places) != attached + (1 if in_a_batch else count):
@@ -216,7 +206,9 @@ def payload_of(taken: list[Any]) -> memoryview | None:
     """
     if not taken or not taken[0][0]:
         return None
-    return memoryview(taken[0][0])[HEADER.size :]
+    packet = memoryview(taken[0][0])
+    _, size = HEADER.unpack_from(packet)
+    return packet[HEADER.size : HEADER.size + size]
 
 
 def _receive(
@@ -244,7 +236,7 @@ def in_a_file(payload: Any) -> OwnedDescriptor:
     """Return a memory file with these bytes. Raises `ResourceError`."""
     doing = f"Sending a message of {memoryview(payload).nbytes} bytes"
     try:
-        made = unnamed_file()
+        made = by_reserve(unnamed_file)
         rest = memoryview(payload).cast("B")
         while rest.nbytes:
             rest = rest[os.write(made.fd, rest) :]
@@ -288,20 +280,29 @@ def content_of(descriptors: ReceivedDescriptors, size: int) -> bytearray:
 
 
 def batch_of(descriptors: Sequence[int]) -> OwnedDescriptor:
-    """Return the end of a socket that holds these descriptors. Clause FD-6."""
+    """Return the end of a socket that holds these descriptors. Clause FD-6.
+
+    Raises `ResourceError`.
+    """
     doing = f"Sending {len(descriptors)} descriptors"
     try:
-        ends = chain.from_iterable(starmap(_socket.socketpair, (KIND,)))
-        with closing(OwnedSockets(ends)) as made:
-            loading, batch = made.sockets
-            loading.setblocking(False)  # nobody makes room: what is too much is refused
+        with closing(by_reserve(_pair_of_sockets)) as made:
+            filling, batch = made.sockets
+            filling.setblocking(False)  # nobody makes room: what is too much is refused
             for begin in range(0, len(descriptors), FDS_AT_ONCE):
-                part = descriptors[begin : begin + FDS_AT_ONCE]
-                loading.sendmsg([b"+"], [(*RIGHTS, array.array("i", part))])
+                _send(
+                    filling, b"+", descriptors[begin : begin + FDS_AT_ONCE], True, None
+                )
             return OwnedDescriptor.opened_by(batch.detach)
     except OSError as error:
+        if isinstance(error, ResourceError):
+            raise
         pass_on(error)
         raise resource_error(error.errno, doing) from error
+
+
+def _pair_of_sockets() -> OwnedSockets:
+    return OwnedSockets(chain.from_iterable(starmap(_socket.socketpair, (KIND,))))
 
 
 def open_batch(descriptors: ReceivedDescriptors, count: int) -> None:

@@ -25,6 +25,12 @@ from ..errors import pass_on
 from ..protocol import Message
 from .connection import Connection, Pipe
 
+ROOM = 20 << 10
+"""The size of a queue's pipe in bytes, which the system doubles.
+
+It takes some thirty small messages. What waits behind them has no descriptor in flight.
+"""
+
 # The `with` of these is made of functions of C, as the module on finalizers asks: no
 # signal handler runs between them and the block. Looking them up comes before both.
 
@@ -95,7 +101,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         super().__init__(maxsize, ctx=ctx)
         self._reader.close()
         self._writer.close()
-        self._reader, self._writer = Pipe(duplex=False)
+        self._reader, self._writer = Pipe(duplex=False, room=ROOM)
         self._reset()
 
     def __setstate__(self, state: Any) -> None:
@@ -132,10 +138,10 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def _append(self, message: Message) -> None:
         with self._notempty:
             # An earlier message stays in the buffer until it is written.
-            protocol.make_ready(message, self._writer)
             if not self._buffer and protocol.write_at_once(message, self._writer):
                 self._has_written = True
                 return
+            protocol.make_ready(message, self._writer)
             if self._thread is None:
                 self._start_thread()
             # The thread goes on once this one leaves the lock.

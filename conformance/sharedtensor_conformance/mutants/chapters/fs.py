@@ -211,6 +211,20 @@ def each_argument_has_a_pipe(announce_names):
     return announce
 
 
+@mutant("waiting_message_has_a_pipe", "FS-11", replaces="protocol.pack_into")
+def waiting_message_has_a_pipe(pack_into):
+    """A message is announced when it is packed, however long it waits then."""
+    from sharedtensor import announcements
+
+    def pack(outbox, obj):
+        payload = pack_into(outbox, obj)
+        for address, names in outbox.names.items():
+            outbox.keep.append(announcements.descriptor_of(names, address))
+        return payload
+
+    return pack
+
+
 @mutant(
     "child_keeps_what_it_inherited",
     "FS-2",
