@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -235,11 +234,10 @@ def test_nothing_is_left_of_a_stage_whose_controller_goes_before_it_says_what_to
     supervision = Stage("reference", PRELOADED, SPAWN, template).supervision
     root = stage_folder.new_path()
     assert template.is_ready()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        forked = template.start_supervisor(supervision._job(root), theirs)
-        wire.Wire(ours).receive_socket(wire.after(60)).close()
-        assert Path(root).is_dir()
+    forked, control = template.start_supervisor(supervision._job(root))
+    stage_folder.listen_when_made(root, control, wire.after(60)).close()
+    assert Path(root).is_dir()
+    control.close()
     forked.wait(timeout=20)
     assert not Path(root).exists()
     assert not processes_with_mark(root)

@@ -43,9 +43,10 @@ LONG_MESSAGE_COUNT, LONG_MESSAGE_SIZE = 10, 100_000
 of bytes.
 """
 
-TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 100, 20_000
+TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 30, 30_000
 """The number of messages with many tensors each, and the number of bytes beside them.
-Several such messages do not fit into a pipe or socket.
+Several such messages do not fit into a pipe or socket. Together they have fewer tensors
+than most systems permit a process to have descriptors.
 """
 
 LARGE_SIZE, LARGE_COUNT = 1 << 20, 20

@@ -507,19 +507,22 @@ def thread_starts(actor: Any) -> int:
 # Descriptors
 
 
-def occupy_descriptors(actor: Any, below: int) -> None:
+def occupy_descriptors(actor: Any, below: int) -> str:
     """Open all descriptors below a number, so that the next one is not below it.
 
     The soft limit of descriptors is raised if necessary; `release_descriptors` restores
-    it.
+    it. Return why that is impossible here, or nothing.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * below:
+        return f"a process may have {hard} open files, and this needs {2 * below}"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
     taken = actor.occupied = []
     while not taken or taken[-1] < below:
         taken.append(os.open(os.devnull, os.O_RDONLY))
     os.close(taken.pop())
     actor.soft_limit = soft
+    return ""
 
 
 def release_descriptors(actor: Any) -> None:

@@ -26,6 +26,9 @@ MAX_MAPPINGS_FILE = "/proc/sys/vm/max_map_count"
 MAX_EXHAUSTED_MAPPINGS = 1 << 20
 """If the system allows more mappings than this, to exhaust them takes too long."""
 
+LOW_LIMIT = 1024
+"""The soft limit of open files on most systems."""
+
 _SPARE_OBJECTS = 20_000
 _PROT_NONE, _PROT_READ = 0, mmap.PROT_READ  # mmap(2)
 
@@ -77,8 +80,15 @@ def _lower_limit(kind: int, value: int) -> Restore:
 
 
 def _exhaust_descriptors(spare: int) -> Restore:
+    """Open descriptors up to a limit that is low, but not too low for other processes.
+
+    It also limits what this process can put in flight while other processes of the user
+    have descriptors in flight: unix(7), ETOOMANYREFS.
+    """
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    raise_limit = _lower_limit(resource.RLIMIT_NOFILE, highest + 2 + spare)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = max(min(soft, LOW_LIMIT), highest + 2 + spare)
+    raise_limit = _lower_limit(resource.RLIMIT_NOFILE, limit)
     taken: list[int] = []
     try:
         while True:

@@ -34,6 +34,7 @@ class Marking:
     starts: bool = False
     mainly: tuple[str, ...] = ()
     private: bool = False
+    in_flight: int = 0
 
     @property
     def starts_processes(self) -> bool:
@@ -70,6 +71,7 @@ def clause(
     starts: bool = False,
     mainly: str = "",
     private: bool = False,
+    in_flight: int = 0,
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -99,6 +101,8 @@ def clause(
         mainly: the clause that is broken by a failure that names no clause, for example
             an exception. Without it, such a failure breaks all clauses of the test.
         private: whether the test needs a tensor that was not requested to be shared.
+        in_flight: how many descriptors may be in flight in it at once, if more than a
+            few.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -127,6 +131,7 @@ def clause(
         starts,
         (mainly,) if mainly else (),
         private,
+        in_flight,
     )
 
     def decorate(test: Test) -> Test:

@@ -61,6 +61,7 @@ class Template:
         why_not = preload()
         process_tree.signal_at_parent_death(None)
         self.folder = stage_folder.new_path()
+        os.mkdir(self.folder, 0o700)
         self.listener = stage_folder.listen_in(self.folder)
         answer = {"refused": why_not, "address": self.listener.getsockname()}
         with suppress(WireClosed):  # serving finds it
@@ -83,25 +84,25 @@ class Template:
         self.controllers[controller] = Wire(controller)
 
     def _serve_one(self, controller: socket.socket) -> bool:
-        """Execute a controller's request; return True only in the owner."""
-        wire = self.controllers[controller]
+        """Fork a supervisor for the job on a connection; return True in its owner.
+
+        The connection becomes the supervisor's. That of the first controller has none.
+        """
+        wire = self.controllers.pop(controller)
         try:
-            control = wire.receive_socket()  # that of the supervisor
-            job = wire.receive()  # and what it is told
+            job = wire.receive()
         except WireClosed:
-            del self.controllers[controller]
             controller.close()
             return False
         _reap()
-        pid = os.fork()
-        if pid == 0:
+        if os.fork() == 0:
             for sock in (self.listener, *self.controllers):
                 sock.close()
-            _supervise(job, control)  # returns in the owner alone
+            with suppress(WireClosed):  # the controller has gone
+                wire.send({"pid": os.getpid()})
+            _supervise(job, controller)  # returns in the owner alone
             return True
-        control.close()
-        with suppress(WireClosed):  # the next request says so
-            wire.send({"pid": pid})
+        controller.close()
         return False
 
 

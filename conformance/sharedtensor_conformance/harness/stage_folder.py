@@ -1,8 +1,12 @@
 """The folder of a stage, with the socket on which its controller accepts processes.
 
 The supervisor makes the folder, and removes it. So nothing is left of it, even if the
-controller is killed at any time. The controller chooses the name, and gets the socket,
-which already listens when the first process connects.
+controller is killed at any time. The controller chooses the name, and makes the socket,
+which listens before the first process is started.
+
+No socket is sent from one process to another for that: descriptors that are on their
+way count for all programs of a user together (unix(7)), and an implementation may have
+as many on their way as the system permits.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import socket
 import tempfile
 from contextlib import suppress
 
-from sharedtensor_conformance.harness.wire import Wire, WireClosed
+from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
 
 _PREFIX = "sts-"
 _MAX_SOCKET_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
@@ -59,28 +63,49 @@ def open_log(root: str) -> int:
 
 
 def listen_in(root: str) -> socket.socket:
-    """Make only the folder; return a socket that listens in it.
+    """Return a socket that listens in the folder.
+
+    Raises:
+        OSError: there is no folder, or something listens in it.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(control(root))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def make(root: str, controller: Wire) -> None:
+    """Make the folder, and wait until the controller listens in it.
 
     Raises:
         OSError: it exists already, or cannot be made.
     """
     os.mkdir(root, 0o700)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(control(root))
-    listener.listen(_BACKLOG)
-    return listener
+    os.mkdir(temporary(root))
+    with suppress(WireClosed):  # it has gone, as the first request will show
+        controller.send({"made": root})
+        controller.receive()
 
 
-def make(root: str, controller: Wire) -> None:
-    """Make the folder, and send the controller the socket that listens in it.
+def listen_when_made(root: str, supervisor: Wire, deadline: float) -> socket.socket:
+    """Return the controller's socket in the folder, once the supervisor has made it.
 
     Raises:
-        OSError: it exists already, or cannot be made.
+        OSError: a process has removed it.
+        WireClosed, WireTimeout: it was not made.
     """
-    with listen_in(root) as listener:
-        os.mkdir(temporary(root))
-        with suppress(WireClosed):  # it has gone, as the first request will show
-            controller.send_socket(listener)
+    supervisor.receive(deadline)
+    listener = listen_in(root)
+    try:
+        supervisor.send({"listens": True})
+    except (WireClosed, WireTimeout):
+        listener.close()
+        raise
+    return listener
 
 
 def remove(root: str) -> None:

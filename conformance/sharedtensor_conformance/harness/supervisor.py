@@ -8,10 +8,10 @@ any reason, it kills all its descendants.
 Arguments: the descriptor of the socket, and the folder of the stage, by which sweeping
 finds this process. If a template process has already made the folder and forked the
 owner as a child of this process, two more arguments follow: the pid of the owner, and 1
-if ``/dev/shm`` is already private. All other data is in the first message, because
-every user may read a command line: a JSON object with ``argv``, ``environment``,
-``root`` (the folder), ``pattern`` (of segments), ``manager`` (pattern of its command)
-and ``private``. The first answer contains the socket that listens in the folder.
+if ``/dev/shm`` is already private. When the folder is made, pytest listens in it. All
+other data is in the next message, because every user may read a command line: a JSON
+object with ``argv``, ``environment``, ``root`` (the folder), ``pattern`` (of segments),
+``manager`` (pattern of its command) and ``private``.
 """
 
 from __future__ import annotations
@@ -278,14 +278,14 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
     wire = Wire(sock)
+    adopted = _adopted(sys.argv[3:])
+    if not adopted:
+        stage_folder.make(sys.argv[2], wire)
     try:
         job = wire.receive()
     except WireClosed:  # pytest went before it said what to do
         process_tree.ProcessTree().kill()  # an owner that was forked already
         return stage_folder.remove(sys.argv[2])
-    adopted = _adopted(sys.argv[3:])
-    if not adopted:
-        stage_folder.make(job["root"], wire)
     supervisor = Supervisor(wire, job, adopted)
     try:
         supervisor.serve()

@@ -48,18 +48,21 @@ class SupervisorProcess(Protocol):
         ...
 
 
-Start = Callable[[dict[str, Any], socket.socket], SupervisorProcess]
-"""Starts the process of a supervisor, for a job and with a socket of its own."""
+Start = Callable[[dict[str, Any]], tuple[SupervisorProcess, wire.Wire]]
+"""Starts the process of a supervisor, for a job; returns it and a wire to it."""
 
 
-def start_clean(job: dict[str, Any], control: socket.socket) -> SupervisorProcess:
+def start_clean(job: dict[str, Any]) -> tuple[SupervisorProcess, wire.Wire]:
     """Start a supervisor that will start the owner from a clean interpreter."""
-    return subprocess.Popen(
-        [*COMMAND, str(control.fileno()), job["root"]],
-        pass_fds=[control.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
+    own_end, control = socket.socketpair()
+    with control:
+        process = subprocess.Popen(
+            [*COMMAND, str(control.fileno()), job["root"]],
+            pass_fds=[control.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+    return process, wire.Wire(own_end)
 
 
 class Supervisor:
@@ -81,15 +84,13 @@ class Supervisor:
     ) -> None:
         self.root: str = job["root"]
         self.timeout = timeout
-        own_end, other_end = socket.socketpair()
-        with other_end:
-            self.process = start(job, other_end)
-        self.wire = wire.Wire(own_end)
+        self.process, self.wire = start(job)
         self.wire.limit_sending(timeout)
         try:
+            until = wire.after(timeout)
+            self.listener = stage_folder.listen_when_made(self.root, self.wire, until)
             self.wire.send(job)
-            self.listener = self.wire.receive_socket(wire.after(timeout))
-        except (wire.WireClosed, wire.WireTimeout) as error:
+        except (OSError, wire.WireClosed, wire.WireTimeout) as error:
             self._end()
             why = str(error) or f"none answered within {timeout:g} s"
             raise HarnessFault(f"no supervisor could be started: {why}") from None

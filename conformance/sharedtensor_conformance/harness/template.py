@@ -82,14 +82,14 @@ class Template:
         self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
-        """The address for other processes of this run; empty if it does not run."""
-        self._socket: socket.socket | None = None
+        """Where it accepts jobs; empty if it does not run."""
+        self._socket: socket.socket | None = None  # it ends when this is closed
 
     def is_ready(self) -> bool:
         """Start it if necessary; return whether it can fork owners."""
-        if self.why_not or self._socket is not None:
+        if self.why_not or self.address:
             return not self.why_not
-        if not self._connect_to_address():
+        if not self._answers_at_given_address():
             self._start()
             self.why_not = self._failure_reason()
             if self.why_not:
@@ -97,17 +97,15 @@ class Template:
                 kill_marked(self._mark)  # what the import has started
         return not self.why_not
 
-    def _connect_to_address(self) -> bool:
-        """Connect to the template of another process; return whether that succeeded."""
+    def _answers_at_given_address(self) -> bool:
+        """Return whether a template that another process has started can be used."""
         if not self._given_address:
             return False
-        sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.connect(self._given_address)
+            _connect(self._given_address).close()
         except OSError:
-            sock.close()
             return False
-        self._socket = sock
+        self.address = self._given_address
         return True
 
     def _start(self) -> None:
@@ -153,20 +151,18 @@ class Template:
         return answer
 
     def start_supervisor(
-        self, job: dict[str, Any], control: socket.socket
-    ) -> ForkedSupervisor:
-        """Fork an owner and its supervisor; `control` is the supervisor's socket.
+        self, job: dict[str, Any]
+    ) -> tuple[ForkedSupervisor, wire.Wire]:
+        """Fork an owner and its supervisor, which gets the connection for the job.
 
         Raises:
             HarnessFault: the template gave no answer.
         """
-        assert self._socket is not None, "it is ready"
         try:
-            template = wire.Wire(self._socket)
-            template.send_socket(control)
-            template.send(job | {"supervisor": COMMAND})
-            pid = self._answer(self.implementation.patience)["pid"]
-            return ForkedSupervisor(pid)
+            control = wire.Wire(_connect(self.address))
+            control.send(job | {"supervisor": COMMAND})
+            pid = control.receive(wire.after(self.implementation.patience))["pid"]
+            return ForkedSupervisor(pid), control
         except (OSError, wire.WireTimeout, wire.WireClosed) as error:
             raise HarnessFault(
                 f"the template process gave no answer: {error or type(error).__name__}"
@@ -184,9 +180,20 @@ class Template:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-        if self.address:  # it is gone, unless somebody has killed that process
-            stage_folder.remove(os.path.dirname(self.address))
-            self.address = ""
+            if self.address:  # it is gone, unless somebody has killed that process
+                stage_folder.remove(os.path.dirname(self.address))
+        self.address = ""
+
+
+def _connect(address: str) -> socket.socket:
+    """Return a connection to a template. Raises `OSError`."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def why_not_preloaded(name: str, implementation: Implementation) -> str:

@@ -18,7 +18,6 @@ from typing import Any
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
 _MAX_MESSAGE_BYTES = 256 << 20  # bytes of a message: more is no message
-_ONE_BYTE = b"\0"  # a descriptor travels with something, see unix(7)
 PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 _JSON_TYPES = frozenset({bool, int, float, str, type(None)})  # what JSON has itself
 
@@ -93,33 +92,6 @@ class Wire:
         if not isinstance(message, dict):
             raise self._invalid_message(f"{message!r:.80}")
         return message
-
-    def send_socket(self, sock: socket.socket) -> None:
-        """Send another socket, as `receive_socket` expects it.
-
-        Raises:
-            WireClosed: the other end has gone.
-        """
-        try:
-            socket.send_fds(self.socket, [_ONE_BYTE], [sock.fileno()])
-        except OSError as error:
-            raise WireClosed(f"the other end is gone: {error}") from error
-
-    def receive_socket(self, deadline: float | None = None) -> socket.socket:
-        """Return a socket that the other end has sent.
-
-        Raises:
-            WireClosed: the other end has gone, or sent none.
-            WireTimeout: the deadline passed.
-        """
-        self._wait(deadline, -1)
-        try:
-            _, descriptors, _, _ = socket.recv_fds(self.socket, len(_ONE_BYTE), 1)
-        except OSError as error:
-            raise WireClosed(f"the other end is gone: {error}") from error
-        if not descriptors:
-            raise WireClosed("the other end is gone")
-        return socket.socket(fileno=descriptors[0])
 
     def _invalid_message(self, why: str) -> WireClosed:
         self.invalid_reason = f"this is no message: {why}"

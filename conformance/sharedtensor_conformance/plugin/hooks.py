@@ -18,7 +18,7 @@ import pytest
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness import inspection
+from sharedtensor_conformance.harness import in_flight, inspection
 from sharedtensor_conformance.harness.watchdog import case_limit
 from sharedtensor_conformance.plugin.cases import batch_of, case_id, marking_of
 from sharedtensor_conformance.plugin.options import selection_of
@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the adapter and make the selection; a usage error exits with status 4."""
     if config.option.help or config.option.markers:
         return
+    config.add_cleanup(in_flight.raise_limit())
     worker = getattr(config, "workerinput", None)
     if worker is None:
         _configure_controller(config)

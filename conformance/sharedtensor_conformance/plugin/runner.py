@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness import in_flight
 from sharedtensor_conformance.harness.checks import tally
 from sharedtensor_conformance.harness.leaks import Growth
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
+from sharedtensor_conformance.harness.outcomes import DeadlineExceeded, NotRun
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.cleanup import Cleanup
@@ -148,6 +149,13 @@ class Runner:
 
     def run(self, prepared: PreparedCase) -> Case:
         """Run a case and return its line in the report."""
+        try:
+            with in_flight.taking(prepared.marking.in_flight):
+                return self._run_in_time(prepared)
+        except NotRun as error:
+            return Outcome.of_error(error).on(prepared.as_case())
+
+    def _run_in_time(self, prepared: PreparedCase) -> Case:
         started = time.perf_counter()
         with self.watchdog.watching():
             case = self._judge(prepared)

@@ -51,7 +51,7 @@ class Need(StrEnum):
     PRIVATE_SHM = "a private /dev/shm"
     PID_NAMESPACE = "a namespace of process ids"
     CALL_FILTER = "a filter of system calls"
-    DESCRIPTORS = "more descriptors in flight"
+    DESCRIPTORS = "a higher limit of open files"
     FEW_MAPPINGS = "a lower limit of mappings"
 
     @property
@@ -67,7 +67,7 @@ REMEDIES: dict[Need, str] = {
     Need.PRIVATE_SHM: _NAMESPACES,
     Need.PID_NAMESPACE: "run the suite as root with CAP_SYS_ADMIN",
     Need.CALL_FILTER: "use a kernel with seccomp, on x86-64 or ARM64",
-    Need.DESCRIPTORS: "raise the limit of open files (ulimit -n)",
+    Need.DESCRIPTORS: "raise the hard limit of open files (nofile in limits.conf)",
     Need.FEW_MAPPINGS: "lower vm.max_map_count (sysctl)",
 }
 
