@@ -28,10 +28,8 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
 
 from sharedtensor_conformance.bounded_run import Runs
-from sharedtensor_conformance.harness.process_tree import (
-    ProcessTree,
-    mount_private_shm,
-)
+from sharedtensor_conformance.harness.private_shm import mount_as_root
+from sharedtensor_conformance.harness.process_tree import ProcessTree
 
 GRACE = 10.0
 """Seconds that an interrupted command has to end its processes."""
@@ -100,7 +98,7 @@ def main() -> int:
     given = parser.parse_args()
     end_with_signals()
     with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as own:
-        mount_private_shm()
+        mount_as_root()
         try:
             ended = run(given.command, given.limit, env={**os.environ, "TMPDIR": own})
         except OSError as error:

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sharedtensor_conformance.harness import ledger, process_tree
+from sharedtensor_conformance.harness.private_shm import mount_as_root
 from sharedtensor_conformance.harness.process_tree import SHM, ProcessTree, wait_until
 
 MANAGER = "sharedtensor-manager"
@@ -46,7 +47,7 @@ class Sandbox(ProcessTree):
     def __init__(self) -> None:
         super().__init__()
         self.started: dict[int, subprocess.Popen[bytes]] = {}
-        self.has_private_shm = process_tree.mount_private_shm()
+        self.has_private_shm = mount_as_root()
         self.segments = ledger.Segments(SEGMENTS, self.has_private_shm, self.known_pids)
         self.folder = Path(tempfile.mkdtemp(prefix="sts-"))
 

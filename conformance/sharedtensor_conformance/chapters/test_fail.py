@@ -22,6 +22,7 @@ from sharedtensor_conformance.harness.exhaustion import (
     allowed_mappings,
 )
 from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.report.verdicts import Need
 
 LENGTH = 4096
 """The number of elements of a tensor of four pages."""
@@ -81,7 +82,8 @@ def require_exhaustible_mappings():
     if (allowed := allowed_mappings()) > MAX_EXHAUSTED_MAPPINGS:
         raise NotRun(
             f"the system allows {allowed} mappings to each process, and no more than "
-            f"{MAX_EXHAUSTED_MAPPINGS} are used up; lower vm.max_map_count"
+            f"{MAX_EXHAUSTED_MAPPINGS} are used up; lower vm.max_map_count",
+            Need.FEW_MAPPINGS,
         )
 
 

@@ -14,10 +14,12 @@ import errno
 import os
 import platform
 import struct
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from sharedtensor_conformance.harness.process_tree import mount_private_shm
+from sharedtensor_conformance.harness import capabilities, private_shm
+from sharedtensor_conformance.harness.private_shm import Way
 
 NEW_PIDS = 0x20000000  # CLONE_NEWPID, unshare(2)
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}  # its number among the system calls
@@ -43,6 +45,11 @@ def forbid_memfd_create(actor: Any, error: str) -> str:
     number = MEMFD_CREATE.get(platform.machine())
     if number is None:
         return f"the number of memfd_create is not known on {platform.machine()}"
+    return refuse_call(number, error)
+
+
+def refuse_call(number: int, error: str) -> str:
+    """Make a system call fail in this process; return why that is impossible."""
     instructions = (
         (_LOAD, 0, 0, 0),
         (_JUMP_IF_EQUAL, 0, 1, number),
@@ -81,9 +88,19 @@ def leave_pid_namespace(actor: Any) -> str:
 
 
 def mount_own_shm(actor: Any) -> str:
-    """Mount a private ``/dev/shm`` for this process."""
-    if not mount_private_shm():
-        return f"the system mounts no /dev/shm for one process: {_error_text()}"
+    """Mount a private ``/dev/shm`` for this process.
+
+    Without privileges that is possible only while the process has one thread.
+    """
+    before = capabilities.current()
+    with suppress(OSError):
+        private_shm.mount(Way.AS_ROOT)
+        return ""
+    try:
+        private_shm.mount(Way.WITH_OWN_ID)
+    except OSError as error:
+        return f"the system mounts no /dev/shm for one process: {error.strerror}"
+    capabilities.restrict_to(before)
     return ""
 
 

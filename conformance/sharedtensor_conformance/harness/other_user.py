@@ -10,10 +10,34 @@ import errno
 import os
 import socket
 
+from sharedtensor_conformance.harness import capabilities
 from sharedtensor_conformance.harness.process_tree import SHM
+from sharedtensor_conformance.harness.user_namespace import NOBODY
 
-_NOBODY = 65534
 _CLOSE_TIMEOUT = 1.0  # seconds; a server that refuses closes the connection sooner
+
+
+def is_available() -> bool:
+    """Return whether a process of this one can become another user's."""
+    if os.getuid() == NOBODY:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            _become_nobody()
+            status = 0
+        finally:
+            os._exit(status)  # whatever happens
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _become_nobody() -> None:
+    """Become another user, without the capabilities that root alone loses by that."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    capabilities.drop_all()
 
 
 def as_nobody(action: str, path: str, folder: str) -> str:
@@ -32,9 +56,7 @@ def as_nobody(action: str, path: str, folder: str) -> str:
     if pid == 0:
         try:
             os.chdir(folder)
-            os.setgroups([])
-            os.setgid(_NOBODY)
-            os.setuid(_NOBODY)
+            _become_nobody()
             os.write(writer, _outcome(action, path).encode())
         finally:
             os._exit(0)  # whatever happens: there is to be one supervisor
@@ -105,5 +127,5 @@ def replace(name: str, how: str, folder: str) -> Replacement:
     if how == "link":
         os.symlink(target, path)
     else:
-        os.chown(target, _NOBODY, _NOBODY)
+        os.chown(target, NOBODY, NOBODY)
     return replacement

@@ -24,7 +24,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sharedtensor_conformance.harness import process_tree, stage_folder
+from sharedtensor_conformance.harness import (
+    capabilities,
+    private_shm,
+    process_tree,
+    stage_folder,
+)
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
@@ -95,12 +100,13 @@ class Template:
             controller.close()
             return False
         _reap()
+        way = private_shm.best_way() if job["private"] else private_shm.Way.NONE
         if os.fork() == 0:
             for sock in (self.listener, *self.controllers):
                 sock.close()
             with suppress(WireClosed):  # the controller has gone
                 wire.send({"pid": os.getpid()})
-            _supervise(job, controller)  # returns in the owner alone
+            _supervise(job, controller, way)  # returns in the owner alone
             return True
         controller.close()
         return False
@@ -162,20 +168,26 @@ def _unfit_reason(before: dict[str, str]) -> str:
     return ""
 
 
-def _supervise(job: dict[str, Any], control: socket.socket) -> None:
+def _supervise(
+    job: dict[str, Any], control: socket.socket, way: private_shm.Way
+) -> None:
     """Fork the owner, and become its supervisor; returns only in the owner."""
-    owner = -1
+    owner, before = -1, capabilities.current()
     try:
-        private = job["private"] and process_tree.mount_private_shm()
+        private_shm.mount(way)
         stage_folder.make(job["root"], Wire(control))
         log = stage_folder.open_log(job["root"])
         owner = os.fork()
         if owner:
             control.set_inheritable(True)
-            adopted = [control.fileno(), job["root"], owner, int(private)]
+            if way.in_user_namespace:
+                capabilities.keep_for_program()
+                capabilities.limit_programs(before)
+            adopted = [control.fileno(), job["root"], owner, way]
             command = [*job["supervisor"], *map(str, adopted)]
             os.execve(command[0], command, os.environ)
         control.close()
+        capabilities.restrict_to(before)
         _become_owner(job, log)
     finally:
         if owner:  # it could not become a supervisor, which the controller will notice

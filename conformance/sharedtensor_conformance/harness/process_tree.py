@@ -26,11 +26,6 @@ STOP_TIMEOUT = 20.0
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
-_NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
-_RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
-_NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
-_REMOUNT, _BIND, _READ_ONLY = 32, 0x1000, 1  # MS_REMOUNT, MS_BIND, MS_RDONLY
-_DETACH = 2  # MNT_DETACH, umount(2)
 _OOM_SCORE_ADJUSTMENT = "1000"  # oom_score_adj, proc(5)
 _MAX_READINGS = 10
 _PAUSE = 0.001
@@ -258,74 +253,3 @@ def prefer_for_oom_kill(pid: int) -> None:
 def signal_at_parent_death(number: signal.Signals | None) -> None:
     """Have the kernel send this process a signal when its parent has ended, or none."""
     _libc.prctl(_DEATH_SIGNAL, number or 0, 0, 0, 0)
-
-
-# A /dev/shm of one's own
-
-
-def mount_private_shm() -> bool:
-    """Mount a ``/dev/shm`` that only this process and its children see.
-
-    Returns whether that is permitted.
-    """
-    if os.geteuid() != 0 or _libc.unshare(_NEW_MOUNTS) != 0:
-        return False
-    if _libc.mount(None, b"/", None, _RECURSIVE_PRIVATE, None) != 0:
-        return False
-    flags = _NO_SETUID_NO_DEVICES
-    mounted = _libc.mount(b"tmpfs", SHM.encode(), b"tmpfs", flags, b"mode=1777")
-    return bool(mounted == 0)
-
-
-def cover_private_shm(how: str, folder: str) -> None:
-    """Make the private ``/dev/shm`` unusable; `uncover_private_shm` ends that.
-
-    It is covered by itself where it is to be ``read-only``, and by a directory that has
-    been removed where it is to be ``absent``: nothing can be made in such a one. What
-    is open and mapped stays so.
-
-    Args:
-        how: ``read-only`` or ``absent``.
-        folder: where the directory may be.
-
-    Raises:
-        OSError: it cannot be covered.
-    """
-    source = SHM if how == "read-only" else os.path.join(folder, "absent")
-    if source != SHM:
-        os.mkdir(source)
-    try:
-        _mount(source.encode(), _BIND)
-    finally:
-        if source != SHM:
-            os.rmdir(source)
-    if how == "read-only":
-        _mount(None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID_NO_DEVICES)
-
-
-def _mount(source: bytes | None, flags: int) -> None:
-    if _libc.mount(source, SHM.encode(), None, flags, None) != 0:
-        raise OSError(ctypes.get_errno(), "/dev/shm cannot be covered")
-
-
-def uncover_private_shm() -> None:
-    """Undo `cover_private_shm`."""
-    if _libc.umount2(SHM.encode(), _DETACH) != 0:
-        raise OSError(ctypes.get_errno(), "/dev/shm cannot be uncovered")
-
-
-def limit_private_shm(spare: int | None) -> None:
-    """Leave only `spare` bytes free in the private ``/dev/shm``; None undoes that.
-
-    Raises:
-        OSError: it cannot be given another size.
-    """
-    size = "50%"  # of the machine's memory, which is the kernel's own choice
-    if spare is not None:
-        found = os.statvfs(SHM)
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        size = str(max(used + spare, 1))  # 0 would be no limit
-    flags = _REMOUNT | _NO_SETUID_NO_DEVICES
-    data = f"size={size}".encode()
-    if _libc.mount(b"tmpfs", SHM.encode(), b"tmpfs", flags, data) != 0:
-        raise OSError(ctypes.get_errno(), "/dev/shm cannot be given another size")

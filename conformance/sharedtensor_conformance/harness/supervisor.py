@@ -7,11 +7,11 @@ any reason, it kills all its descendants.
 
 Arguments: the descriptor of the socket, and the folder of the stage, by which sweeping
 finds this process. If a template process has already made the folder and forked the
-owner as a child of this process, two more arguments follow: the pid of the owner, and 1
-if ``/dev/shm`` is already private. When the folder is made, pytest listens in it. All
-other data is in the next message, because every user may read a command line: a JSON
-object with ``argv``, ``environment``, ``root`` (the folder), ``pattern`` (of segments),
-``manager`` (pattern of its command) and ``private``.
+owner as a child of this process, two more arguments follow: the pid of the owner, and
+how ``/dev/shm`` was made private (`Way`). When the folder is made, pytest listens in
+it. All other data is in the next message, because every user may read a command line:
+a JSON object with ``argv``, ``environment``, ``root`` (the folder), ``pattern`` (of
+segments), ``manager`` (pattern of its command) and ``private``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ if not __package__:  # a script, without site-packages: where the suite is, it k
     sys.path.append(os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
 
 from sharedtensor_conformance.harness import (
+    capabilities,
     ledger,
     other_user,
+    private_shm,
     process_tree,
     stage_folder,
 )
+from sharedtensor_conformance.harness.private_shm import Way
 from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
@@ -55,7 +58,7 @@ class Supervisor:
     """Starts an owner, answers pytest's requests (`do_*`), and ends everything."""
 
     def __init__(
-        self, wire: Wire, job: dict[str, Any], adopted: tuple[int, bool] | None
+        self, wire: Wire, job: dict[str, Any], adopted: tuple[int, Way] | None
     ) -> None:
         self.wire = wire
         self.job = job
@@ -64,9 +67,13 @@ class Supervisor:
         self.replacements: dict[str, other_user.Replacement] = {}
         self.tree = process_tree.ProcessTree()
         if adopted:
-            self.owner, private = adopted
+            self.owner, way = adopted
         else:
-            private = bool(job["private"]) and process_tree.mount_private_shm()
+            way = private_shm.best_way() if job["private"] else Way.NONE
+            before = capabilities.current()
+            private_shm.mount(way)
+            capabilities.limit_programs(before)
+        private = way is not Way.NONE
         self.segments = ledger.Segments(job["pattern"], private, self.tree.known_pids)
         self.log = stage_folder.open_log(job["root"])
         if not adopted:
@@ -166,17 +173,21 @@ class Supervisor:
     def do_limit_shm(self, spare: int | None) -> None:
         """Leave only `spare` bytes free in ``/dev/shm``; None undoes that."""
         self.require_private_shm()
-        process_tree.limit_private_shm(spare)
+        private_shm.limit(spare)
 
     def do_cover_shm(self, how: str) -> None:
         """Make ``/dev/shm`` unusable: ``read-only`` or ``absent``."""
         self.require_private_shm()
-        process_tree.cover_private_shm(how, self.job["root"])
+        private_shm.cover(how, self.job["root"])
 
     def do_uncover_shm(self) -> None:
         """Undo `do_cover_shm`."""
         self.require_private_shm()
-        process_tree.uncover_private_shm()
+        private_shm.uncover()
+
+    def do_has_other_user(self) -> bool:
+        """Return whether this process can act as another user."""
+        return other_user.is_available()
 
     def do_as_nobody(self, action: str, path: str) -> str:
         """Make another user's process do something; return the result."""
@@ -270,6 +281,9 @@ class Supervisor:
 
 def main() -> None:
     """Supervise one owner until pytest closes the socket."""
+    adopted = _adopted(sys.argv[3:])
+    if adopted and adopted[1].in_user_namespace:
+        capabilities.forbid_inheriting()
     # Ctrl-C reaches the whole foreground group: pytest decides, and closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -278,7 +292,6 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
     wire = Wire(sock)
-    adopted = _adopted(sys.argv[3:])
     if not adopted:
         stage_folder.make(sys.argv[2], wire)
     try:
@@ -293,12 +306,12 @@ def main() -> None:
         supervisor.clean()
 
 
-def _adopted(arguments: list[str]) -> tuple[int, bool] | None:
-    """Return the owner that is there already, and whether its files are private."""
+def _adopted(arguments: list[str]) -> tuple[int, Way] | None:
+    """Return the owner that is there already, and how its files were made private."""
     if not arguments:
         return None
-    owner, private = map(int, arguments)
-    return owner, bool(private)
+    owner, way = arguments
+    return int(owner), Way(way)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.supervision import Supervision
+from sharedtensor_conformance.report.verdicts import Need
 
 
 class SystemControl:
@@ -27,8 +27,7 @@ class SystemControl:
         Raises:
             NotRun: the ``/dev/shm`` is not the stage's own.
         """
-        if not self._supervision.private:
-            raise NotRun("without a /dev/shm of its own the suite cannot fill it")
+        self._require_private_shm()
         listener().changed("fill /dev/shm")
         self._supervision.ask("limit_shm", spare=spare)
         try:
@@ -44,8 +43,7 @@ class SystemControl:
         Raises:
             NotRun: the ``/dev/shm`` is not the stage's own.
         """
-        if not self._supervision.private:
-            raise NotRun("the suite makes a /dev/shm of its own unusable only")
+        self._require_private_shm()
         listener().changed(f"make /dev/shm {how}")
         self._supervision.ask("cover_shm", how=how)
         try:
@@ -62,8 +60,7 @@ class SystemControl:
         Raises:
             NotRun: the suite may not act as another user.
         """
-        if os.geteuid() != 0:
-            raise NotRun("only root can act as another user")
+        self._require_second_user()
         listener().changed("act as another user")
         near = path.removeprefix(f"{self._supervision.temporary}/")
         outcome: str = self._supervision.ask("as_nobody", action=action, path=near)
@@ -73,10 +70,11 @@ class SystemControl:
         """Put a ``link`` to another file, or ``nobody``'s file, where a segment is.
 
         Raises:
-            NotRun: the ``/dev/shm`` is not the stage's own.
+            NotRun: the ``/dev/shm`` is not the stage's own, or there is no other user.
         """
-        if not self._supervision.private:
-            raise NotRun("the suite replaces files in a /dev/shm of its own only")
+        self._require_private_shm()
+        if how == "nobody":
+            self._require_second_user()
         listener().changed("replace a segment")
         self._supervision.ask("replace", name=name, how=how)
 
@@ -84,3 +82,12 @@ class SystemControl:
         """Return whether what `replace_segment` has put there has its content still."""
         unchanged: bool = self._supervision.ask("replacement_is_unchanged", name=name)
         return unchanged
+
+    def _require_private_shm(self) -> None:
+        if not self._supervision.private:
+            why = "the suite changes only a /dev/shm of the stage's own, which it lacks"
+            raise NotRun(why, Need.PRIVATE_SHM)
+
+    def _require_second_user(self) -> None:
+        if not self._supervision.ask("has_other_user"):
+            raise NotRun("the suite cannot act as another user", Need.SECOND_USER)

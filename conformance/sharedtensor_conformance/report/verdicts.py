@@ -63,7 +63,8 @@ class Need(StrEnum):
 _NAMESPACES = "permit user namespaces, or run the suite as root with CAP_SYS_ADMIN"
 
 REMEDIES: dict[Need, str] = {
-    Need.SECOND_USER: f"install newuidmap (package uidmap) and {_NAMESPACES}",
+    Need.SECOND_USER: "install newuidmap (package uidmap), give the user ids in "
+    f"/etc/subuid and /etc/subgid, and {_NAMESPACES}",
     Need.PRIVATE_SHM: _NAMESPACES,
     Need.PID_NAMESPACE: "run the suite as root with CAP_SYS_ADMIN",
     Need.CALL_FILTER: "use a kernel with seccomp, on x86-64 or ARM64",

@@ -11,6 +11,7 @@ from sharedtensor_conformance.harness.interruption import HANDLERS
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.proxies.calls import Requester
+from sharedtensor_conformance.report.verdicts import Need
 
 
 @dataclass
@@ -149,25 +150,25 @@ class SystemProxy:
 
     def forbid_memfd_create(self, error: str) -> None:
         """Make `memfd_create` fail in the process and in its later children."""
-        self._confine("forbid_memfd_create", error)
+        self._confine(Need.CALL_FILTER, "forbid_memfd_create", error)
 
     @contextmanager
     def children_in_a_pid_namespace(self) -> Iterator[None]:
         """Put the children that it starts in the block into a new PID namespace."""
-        self._confine("enter_pid_namespace")
+        self._confine(Need.PID_NAMESPACE, "enter_pid_namespace")
         try:
             yield
         finally:
             if self.actor.is_alive():
-                self._confine("leave_pid_namespace")
+                self._confine(Need.PID_NAMESPACE, "leave_pid_namespace")
 
     def mount_own_shm(self) -> None:
         """Mount a private ``/dev/shm`` for the process."""
-        self._confine("mount_own_shm")
+        self._confine(Need.PRIVATE_SHM, "mount_own_shm")
 
-    def _confine(self, action: str, *arguments: object) -> None:
+    def _confine(self, need: Need, action: str, *arguments: object) -> None:
         if why_not := self.actor.request("act", action, *arguments):
-            raise NotRun(why_not)
+            raise NotRun(why_not, need)
 
     # Other programs
 
