@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from sharedtensor_conformance.cli import main
 from sharedtensor_conformance.report.verdicts import Need
 
 RUN = ("-p", "no_second_user", "--impl=narrow_adapters:names")
-BLOCK = """
+BLOCK = f"""
 Not judged here, since this machine does not permit it:
   a second user: SEC-4, SEC-5
-    install newuidmap (package uidmap) and permit user namespaces, or run the
-    suite as root with CAP_SYS_ADMIN
+{textwrap.indent(textwrap.fill(Need.SECOND_USER.remedy, 76), "    ")}
 
 """
 WHY = f"since the machine does not permit a second user: {Need.SECOND_USER.remedy}"
