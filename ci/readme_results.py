@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.needs import reason
+from sharedtensor_conformance.report.verdicts import Need
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "docs" / "_ext"))
 
@@ -39,7 +41,8 @@ def table() -> str:
     ]
     lines = [HEAD, ("---", "---", *["--:"] * 3, "---"), *map(row, found)]
     shown = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return shown + "".join(f"\n{note}\n" for note in map(simulated, found) if note)
+    notes = [note for one in found for note in (simulated(one), not_here(one)) if note]
+    return shown + "".join(f"\n{note}\n" for note in notes)
 
 
 def row(column: Column) -> tuple[str, ...]:
@@ -69,6 +72,18 @@ def simulated(column: Column) -> str:
     return (
         f"Of the clauses of {column.name} {count} were judged on a {names} device, "
         "which never counts as CUDA."
+    )
+
+
+def not_here(column: Column) -> str:
+    """Return a sentence about clauses that the machine did not permit to judge."""
+    needed = [one.needs for one in column.judgements.values() if one.needs]
+    if not needed:
+        return ""
+    needs = [need for need in Need if any(need in needs for needs in needed)]
+    return (
+        f"Of the clauses of {column.name} {len(needed)} were not judged, since "
+        f"{reason(needs)}."
     )
 
 

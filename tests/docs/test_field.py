@@ -9,7 +9,7 @@ import tiny_project
 from sharedtensor_conformance.clauses import parse_chapter
 from sharedtensor_conformance.report.judge import Standing, standing
 from sharedtensor_conformance.report.records import read_report
-from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Need, Verdict
 from test_extension import text_of, write_report
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +131,31 @@ def test_page_of_an_implementation_names_the_clauses_that_changed_since(
     assert told in text_of(page)
 
 
+def test_what_the_machine_does_not_permit_is_apart_with_its_need(
+    build, tmp_path, monkeypatch
+):
+    tiny_project.write_project(tmp_path, CHANGED)
+    write_report(tmp_path, "good", Verdict.NOT_RUN, {}, needs=Need.SECOND_USER)
+    write_report(tmp_path, "bad", Verdict.PASS, {})
+    site = build(tmp_path, CHANGED)
+    why = f"the machine does not permit a second user: {Need.SECOND_USER.remedy}"
+    assert "good: 1 not judged here" in site.page("index.html")
+    assert '<td class="not-judged-here">' in site.page("tables.html")
+    for page in ("tables.html", "tiny.html"):
+        words = text_of(site.page(page))
+        assert "○ not judged here" in words
+        assert f"Not judged, since {why}." in words
+    page = text_of(site.page("implementations/good.html"))
+    assert f"{why} 1 TINY-1" in page
+    assert "not judged here" not in text_of(site.page("implementations/bad.html"))
+    monkeypatch.syspath_prepend(ROOT / "ci")
+    import readme_results
+    from clauses.reports import columns, read_all
+
+    notes = [readme_results.not_here(one) for one in columns(read_all(tmp_path, []))]
+    assert notes == ["", f"Of the clauses of good 1 were not judged, since {why}."]
+
+
 def test_page_of_an_implementation_that_breaks_nothing_says_so(shown):
     assert "each clause that was judged held" in shown.page("implementations/good.html")
 
@@ -148,6 +173,7 @@ def test_each_verdict_counts_as_what_the_suite_counts_it(build):
         Outcome.BROKEN: {Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED},
         Outcome.NOT_CLAIMED: {Standing.UNSUPPORTED},
         Outcome.NOT_RUN: {Standing.NOT_RUN},
+        Outcome.NOT_HERE: {Standing.NOT_HERE},
     }
     report = read_report(ROOT / "docs" / "reports" / "stdlib.jsonl")
     results = report.summary.clauses.values()

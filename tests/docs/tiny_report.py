@@ -1,5 +1,6 @@
 """A report on the tiny project: one case, about its first clause."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from sharedtensor_conformance.report.records import (
@@ -13,7 +14,7 @@ from sharedtensor_conformance.report.records import (
     Subject,
     Summary,
 )
-from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Need, Verdict
 
 
 def write_report(
@@ -23,6 +24,7 @@ def write_report(
     hashes: dict[str, str],
     cause: str = "It keeps a copy.",
     expectations: str | None = None,
+    needs: Need | None = None,
 ):
     case = Case(
         id="test_tiny.py::test_receiver_sees_the_write[fd-spawn]",
@@ -33,8 +35,11 @@ def write_report(
         evidence="expected 40, got 2" if verdict.broken else "",
         checks=1,
         remote_calls=1,
+        needs=needs,
     )
-    result = ClauseResult(verdict, "MUST", "core", True, ("cpu",), {verdict.value: 1})
+    of_case = {verdict.value: 1}
+    result = ClauseResult(verdict, "MUST", "core", True, ("cpu",), of_case)
+    result = replace(result, needs=(needs,) if needs else ())
     parts = ("core",), ("default",), ("spawn",), ("float32",), ("queue",), ("cpu",)
     run = Run(
         implementation=Subject(name, "7.5", *parts),

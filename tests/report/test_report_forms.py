@@ -10,6 +10,7 @@ from report_samples import ALL_HELD, CLAUSES, case, report
 from sharedtensor_conformance.report.diff import compare
 from sharedtensor_conformance.report.junit import junit_xml
 from sharedtensor_conformance.report.markdown import fenced, markdown
+from sharedtensor_conformance.report.verdicts import Need
 
 MIXED = (
     case("SHARE-1", id="test_share.py::held[a]", seconds=0.5),
@@ -155,6 +156,33 @@ def test_a_difference_names_clauses_and_cases():
         "clauses newly held (1)\n  GRAD-1: fail, now pass",
         "cases newly held (1)\n  b: fail, now pass",
     ]
+
+
+def test_a_difference_says_what_the_machine_does_not_permit():
+    after = [*BEFORE[:3], case("GRAD-9", "not-run", id="d", needs=Need.SECOND_USER)]
+    said = "not judged here (needs a second user)"
+    assert f"  GRAD-9: pass, now {said}\n" in _compared(after).render()
+    assert _compared(after).render().endswith(f"  d: pass, now {said}")
+    back = compare(report(after), report(BEFORE)).render()
+    assert f"GRAD-9: {said}, now pass" in back
+
+
+HERE = case("SHARE-1", "not-run", id="a::b", needs=Need.SECOND_USER, evidence="no user")
+
+
+def test_junit_says_what_the_machine_does_not_permit():
+    found = _outcome(_xml(report([HERE])), "b")
+    assert found.get("message") == "not judged here (needs a second user): SHARE-1"
+    assert (found.tag, found.text) == ("skipped", "no user")
+
+
+def test_markdown_says_what_the_machine_does_not_permit():
+    sample = report([HERE, *ALL_HELD[1:]])
+    page = markdown(sample.run, sample.cases, sample.summary, CLAUSES)
+    assert "passes: 3 clauses held, 1 not judged here." in page
+    lacking = f"a second user: {Need.SECOND_USER.remedy}"
+    line = f"- not judged here: SHARE-1, since the machine does not permit {lacking}\n"
+    assert line.replace("_", r"\_") in page
 
 
 def test_a_new_case_that_is_broken_is_newly_broken():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, clause, report, spec
 from sharedtensor_conformance.report.gate import GateError, decide, required_profiles
-from sharedtensor_conformance.report.verdicts import ONE_DEVICE
+from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Need
 
 WITH_CUDA = {"claims": ["core", "grad", "cuda"]}
 
@@ -36,6 +36,16 @@ def test_a_broken_must_closes_it(verdict):
 def test_a_must_that_was_not_judged_closes_it(verdict):
     (said,) = _missing(report(_except("GRAD-1", case("GRAD-1", verdict))))
     assert said.endswith(f"was judged by no case: {verdict}")
+
+
+def test_a_must_that_the_machine_does_not_permit_closes_it_and_says_what_to_do():
+    here = case("GRAD-1", "not-run", needs=Need.PRIVATE_SHM)
+    (said,) = _missing(report(_except("GRAD-1", here)), allow_expected=True)
+    assert said == (
+        "GRAD-1 (The title of GRAD-1) was not judged, since the machine does not "
+        f"permit a private /dev/shm: {Need.PRIVATE_SHM.remedy}"
+    )
+    assert _missing(report(_except("GRAD-1", here)), report()) == ()
 
 
 def test_a_must_without_a_case_closes_it():

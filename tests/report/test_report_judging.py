@@ -11,7 +11,9 @@ from sharedtensor_conformance.report.judge import (
     judge,
     shortfalls,
 )
+from sharedtensor_conformance.report.needs import by_need
 from sharedtensor_conformance.report.terminal import render
+from sharedtensor_conformance.report.verdicts import Need
 
 HELD = samples.ALL_HELD
 
@@ -111,6 +113,66 @@ def test_a_clause_that_nothing_judged_decides_in_a_full_selection(instead):
     assert summary.exit_status == 1
     assert summary.clauses["GRAD-1"].verdict == "not-run"
     assert _summary(_except("GRAD-1", *instead), full=False).exit_status == 0
+
+
+USER = case("GRAD-1", "not-run", id="user", needs=Need.SECOND_USER)
+SHM = case("GRAD-1", "not-run", id="shm", needs=Need.PRIVATE_SHM)
+NOT_CLAIMED = case("GRAD-1", "unsupported", id="other")
+
+
+@pytest.mark.parametrize("cases", [[USER], [USER, SHM], [USER, NOT_CLAIMED]])
+def test_what_the_machine_does_not_permit_decides_under_strict_only(cases):
+    found = report(_except("GRAD-1", *cases))
+    needs = tuple(one.needs for one in cases if one.needs)
+    assert (found.summary.exit_status, found.summary.conforms) == (0, False)
+    assert found.summary.clauses["GRAD-1"].needs == needs
+    assert by_need(found.run, found.summary) == {one: ["GRAD-1"] for one in needs}
+    strict = report(_except("GRAD-1", *cases), strict=True)
+    assert strict.summary.exit_status == 1
+    short = shortfalls(strict.run, strict.summary, strict=True, full=True)
+    assert short == Shortfalls(not_here=("GRAD-1",))
+
+
+@pytest.mark.parametrize("verdict", ["not-run", "follows"])
+def test_a_clause_that_is_not_judged_for_another_reason_too_decides(verdict):
+    found = report(_except("GRAD-1", USER, case("GRAD-1", verdict)))
+    assert found.summary.exit_status == 1
+    short = shortfalls(found.run, found.summary, strict=False, full=True)
+    assert short == Shortfalls(unjudged=("GRAD-1",))
+    assert by_need(found.run, found.summary) == {}
+
+
+def test_a_clause_that_another_case_judged_needs_nothing():
+    summary = _summary([*HELD, USER])
+    assert (summary.exit_status, summary.conforms) == (0, True)
+    assert summary.clauses["GRAD-1"].needs == ()
+
+
+def test_a_should_that_the_machine_does_not_permit_leaves_a_run_conforming():
+    cases = _except("GRAD-9", case("GRAD-9", "not-run", needs=Need.SECOND_USER))
+    assert _summary(cases).conforms
+    strict = _summary(cases, strict=True)
+    assert (strict.exit_status, strict.conforms) == (1, False)
+
+
+def test_a_run_that_the_machine_does_not_permit_at_all_judges_nothing():
+    summary = _summary([USER, NOT_CLAIMED], full=False)
+    assert summary.exit_status == 1
+
+
+def test_missing_cases_might_judge_what_the_machine_does_not_permit():
+    found = report(_except("GRAD-1", USER), missing=1)
+    assert by_need(found.run, found.summary) == {}
+
+
+def test_a_pass_on_a_simulated_device_needs_no_permission():
+    cases = [
+        *HELD,
+        case("CUDA-1", "not-run", device="cuda", id="a", needs=Need.SECOND_USER),
+        case("CUDA-1", device="simulated", id="b"),
+    ]
+    summary = _summary(cases, device="cuda", **CLAIMS_CUDA)
+    assert (summary.exit_status, summary.clauses["CUDA-1"].needs) == (1, ())
 
 
 def test_a_should_that_nothing_judged_decides_under_strict_only():

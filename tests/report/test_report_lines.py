@@ -17,6 +17,7 @@ from sharedtensor_conformance.report.records import (
     load_schema,
     read_report,
 )
+from sharedtensor_conformance.report.verdicts import Need
 
 RUN, CASE, SUMMARY = 0, 1, -1
 
@@ -53,6 +54,24 @@ def test_what_was_written_is_read_back_equal(tmp_path):
     assert found.cases == sample.cases
     assert found.summary == sample.summary
     assert found.complete
+
+
+def test_needs_are_read_back_and_are_those_of_the_schema(tmp_path):
+    needing = [samples.case("GRAD-1", "not-run", id=need, needs=need) for need in Need]
+    found = read_report(_written(tmp_path / "r", samples.report(needing)))
+    assert [case.needs for case in found.cases] == list(Need)
+    assert all(isinstance(case.needs, Need) for case in found.cases)
+    assert found.summary.clauses["GRAD-1"].needs == tuple(Need)
+    assert load_schema()["$defs"]["need"]["enum"] == list(Need)
+
+
+def test_a_report_without_needs_is_read(tmp_path):
+    data = json.loads(json.dumps(samples.lines(samples.report())))
+    for line in (*data[1:-1], *data[-1]["clauses"].values()):
+        del line["needs"]
+    found = read_report(samples.write(tmp_path / "r", data))
+    assert {case.needs for case in found.cases} == {None}
+    assert found.summary.clauses["GRAD-1"].needs == ()
 
 
 def test_every_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
@@ -146,6 +165,13 @@ VIOLATIONS = {
     "axis as number": (CASE, ["axes"], {"n": 1}, "axes.n: 1 is not of type 'string'"),
     "pass unexpected": (CASE, ["expected"], False, "verdict: 'pass' is not one of"),
     "repeated thrice": (CASE, ["repeated"], "thrice", "repeated: 'thrice' is not one"),
+    "pass with a need": (CASE, ["needs"], "a second user", "verdict: 'not-run' was"),
+    "unknown need": (
+        SUMMARY,
+        ["clauses", "GRAD-1", "needs"],
+        ["luck"],
+        "GRAD-1.needs.0: 'luck'",
+    ),
     "no checks": (CASE, ["checks"], ..., "'checks' is a required property"),
     "seconds below 0": (CASE, ["seconds"], -1, "seconds: -1 is less than the minimum"),
     "case with a note": (CASE, ["note"], "x", "'note' was unexpected"),

@@ -13,8 +13,9 @@ from sharedtensor_conformance.report.expectations import (
     Expectations,
     load_expectations,
 )
-from sharedtensor_conformance.report.merge import MergeError, merge
+from sharedtensor_conformance.report.merge import MergeError, as_one, merge
 from sharedtensor_conformance.report.records import Shard, read_report
+from sharedtensor_conformance.report.verdicts import Need
 
 NONE = Expectations()
 PARTS = (
@@ -35,6 +36,13 @@ def shard(number, cases=None, *, count=2, total=4, source="", plan="0" * 12, **o
     part = Shard(number, count, total, plan, full)
     selection = replace(found.run.selection, shard=part)
     return replace(found, run=replace(found.run, selection=selection))
+
+
+def test_of_the_parts_of_a_case_one_that_needs_nothing_counts():
+    here = case("GRAD-9", "not-run", id="last", needs=Need.SECOND_USER)
+    nowhere = case("GRAD-9", "not-run", id="last")
+    assert as_one([here, nowhere]).needs is None
+    assert as_one([here, here]).needs is Need.SECOND_USER
 
 
 def changed(report, what, **fields):

@@ -16,6 +16,7 @@ from sharedtensor_conformance.report.groups import groups_of
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page
 from sharedtensor_conformance.report.terminal import render, verdict_sentence
+from sharedtensor_conformance.report.verdicts import Need
 
 MIXED = (
     case("SHARE-1"),
@@ -168,6 +169,20 @@ def test_run_without_a_broken_clause_has_no_causes():
     assert 'id="known"' not in shown
 
 
+LACKING = case("SHARE-1", "not-run", needs=Need.SECOND_USER)
+
+
+def test_page_says_what_the_machine_does_not_permit():
+    shown = page_of(samples.report([LACKING, *samples.ALL_HELD[1:]]))
+    assert "<b>○&#8239;1</b> not judged here</li>" in shown
+    assert '<h2 id="not-here">Not judged here, since this machine' in shown
+    item = f"<b>a second user</b>: SHARE-1<br>{Need.SECOND_USER.remedy}"
+    assert item in shown
+    assert '<td class="not-here">not judged here (needs a second user)</td>' in shown
+    assert 'id="unjudged"' not in shown
+    assert "not-here" not in page_of(samples.report()).partition("<body>")[2]
+
+
 def test_clause_that_the_installed_spec_does_not_have_is_shown():
     assert "(not in the installed spec)" in page_of(samples.report(MIXED), clauses={})
 
@@ -177,6 +192,12 @@ def test_clause_that_the_installed_spec_does_not_have_is_shown():
     [
         (samples.ALL_HELD, {}, "conforms, 4 held", "green"),
         (MIXED, {}, "1 held, 3 broken", "red"),
+        (
+            (LACKING, *samples.ALL_HELD[1:]),
+            {},
+            "3 held, 0 broken, 1 not judged here",
+            "orange",
+        ),
         (
             (*samples.ALL_HELD[:2], MIXED[2], samples.ALL_HELD[3]),
             {},

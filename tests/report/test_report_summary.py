@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from sharedtensor_conformance.report.groups import shortest
 from sharedtensor_conformance.report.repeat import repeat_command
 from sharedtensor_conformance.report.table import chapter_rows
 from sharedtensor_conformance.report.terminal import EVIDENCE_LINES, render
-from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Need, Verdict
 
 
 def _text(sample, width=80, **options):
@@ -182,6 +183,54 @@ def test_run_in_which_one_case_judged_something_passes():
     assert sample.summary.exit_status == 0
 
 
+def needing(clauses, need):
+    return case(clauses, "not-run", id=f"{clauses} {need}", needs=need)
+
+
+LACKING = _except("GRAD-1", needing("GRAD-1", Need.SECOND_USER))
+
+
+def test_what_the_machine_does_not_permit_is_listed_by_need_with_remedies():
+    more = needing("GRAD-1 GRAD-2", Need.PRIVATE_SHM)
+    sample = report([*ALL_HELD[:1], LACKING[-1], more])
+    for width in (80, 120):
+        remedies = (
+            textwrap.indent(textwrap.fill(need.remedy, width - 4), "    ")
+            for need in (Need.SECOND_USER, Need.PRIVATE_SHM)
+        )
+        block = (
+            "Not judged here, since this machine does not permit it:\n"
+            f"  a second user: GRAD-1\n{next(remedies)}\n"
+            f"  a private /dev/shm: GRAD-1, GRAD-2\n{next(remedies)}"
+        )
+        assert block in _text(sample, width).split("\n\n")
+    text = _text(sample)
+    assert "judged by no case" not in text
+    assert text.endswith("sample 1.2 passes: 1 clause held, 2 not judged here.\n")
+    assert _table(text)["GRAD"][:6] == ["GRAD", ".", ".", ".", "1", "2"]
+
+
+def test_strict_run_says_why_it_needs_what_the_machine_does_not_permit():
+    said = "1 clause not judged here (--strict asks for every clause)."
+    text = _text(report(LACKING, strict=True))
+    assert f"sample 1.2 does not pass: {said}" in _unwrapped(text)
+    assert "  a second user: GRAD-1\n" in text
+
+
+def test_run_without_a_judged_case_says_what_the_machine_does_not_permit():
+    text = _unwrapped(_text(report(LACKING[-1:], full=False)))
+    assert text.endswith(
+        "does not pass: nothing was judged (1 not-run), since the machine does not "
+        f"permit a second user: {Need.SECOND_USER.remedy}."
+    )
+
+
+def test_what_was_not_asked_for_is_not_called_unjudged_here():
+    cases = [case("GRAD-1"), needing("GRAD-1 GRAD-2", Need.SECOND_USER)]
+    sample = report(cases, full=False, options=("--impl=sample", "--clause=GRAD-1"))
+    assert "not judged here" not in _text(sample)
+
+
 def test_what_is_blocked_is_not_called_broken():
     said = "in the smoke test under fork: peer: FileNotFoundError"
     ids = ("SHARE-1", "GRAD-1", "GRAD-2")
@@ -291,6 +340,11 @@ def test_stale_expectations_are_listed():
         (
             report(_except("GRAD-1", case("GRAD-1", "fail", expected=True))),
             "passes but does not conform: 3 clauses held, 1 clause broken as expected.",
+        ),
+        (
+            report([LACKING[0], case("GRAD-2", "fail", expected=True), *LACKING[2:]]),
+            "passes but does not conform: 2 clauses held, 1 clause broken as expected, "
+            "1 not judged here.",
         ),
         (
             report([case("GRAD-1")], full=False),

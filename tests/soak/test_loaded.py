@@ -63,11 +63,13 @@ def test_only_plain_passes_hold(judged):
 
 def test_what_needs_privileges_is_no_flaw_of_another_user(judged):
     passed, refused = {"verdict": "pass"}, {"verdict": "not-run"}
-    assert "all 1 cases" in judged(passed, refused, status=1, unprivileged=True)
+    assert "all 1 cases" in judged(passed, refused, unprivileged=True)
+    with pytest.raises(Exception, match="ended with status 1 and 0 cases"):
+        judged(passed, refused, status=1, unprivileged=True)
     with pytest.raises(Exception, match="no plain pass; 1 not run, first a"):
-        judged(passed, refused, status=1)
+        judged(passed, refused)
     with pytest.raises(Exception, match="no plain pass"):
-        judged(passed, {"verdict": "fail"}, refused, status=1, unprivileged=True)
+        judged(passed, {"verdict": "fail"}, refused, unprivileged=True)
 
 
 def test_what_needs_a_real_device_is_no_flaw_of_a_simulated_one(judged):

@@ -19,7 +19,7 @@ from sharedtensor_conformance.harness.outcomes import (
     Unsupported,
 )
 from sharedtensor_conformance.report.records import Case
-from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Need, Verdict
 
 VERDICT_OF: dict[type[Exception], Verdict] = {
     CheckFailed: Verdict.FAIL,
@@ -46,6 +46,7 @@ class Outcome:
         known: whether earlier cases had already left everything that was found.
         clauses: the clauses that the failure is about. The first of them that the case
             cites is broken; if there is none, all clauses of the case are.
+        needs: what the machine would have to permit, where that alone is missing.
     """
 
     verdict: Verdict
@@ -56,6 +57,7 @@ class Outcome:
     left: tuple[str, ...] = ()
     known: bool = False
     clauses: tuple[str, ...] = ()
+    needs: Need | None = None
 
     @classmethod
     def of_return(cls) -> Outcome:
@@ -81,6 +83,8 @@ class Outcome:
         outcome = cls._now(verdict, evidence)
         if isinstance(error, Broken):
             outcome = replace(outcome, clauses=error.clauses)
+        if isinstance(error, NotRun):
+            outcome = replace(outcome, needs=error.need)
         if isinstance(error, LeftBehind):
             found = replace(outcome, leaking=error.cases, left=error.kinds)
             return replace(found, known=error.known)
@@ -108,6 +112,7 @@ class Outcome:
             remote_calls=self.remote_calls,
             leaking=self.leaking,
             left=self.left,
+            needs=self.needs,
         )
 
 

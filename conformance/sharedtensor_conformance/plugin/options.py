@@ -217,7 +217,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(
         "conformance",
         "shared-tensor conformance (with pytest's --strict, a broken SHOULD clause "
-        "also fails the run)",
+        "and a clause that the machine does not permit to judge also fail the run)",
     )
     for option in OPTIONS:
         option.add_to(group)

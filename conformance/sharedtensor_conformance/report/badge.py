@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from sharedtensor_conformance.report.judge import Standing
+from sharedtensor_conformance.report.needs import NOT_HERE
 from sharedtensor_conformance.report.records import Run, Summary
 from sharedtensor_conformance.report.templating import filled
 from sharedtensor_conformance.report.terminal import standings
@@ -33,6 +34,8 @@ def message(run: Run, summary: Summary) -> tuple[str, str]:
         counts[one] for one in (Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED)
     )
     said = f"{counts[Standing.HELD]} held, {broken} broken"
+    if not_here := counts[Standing.NOT_HERE]:
+        said += f", {not_here} {NOT_HERE}"
     if not summary.complete:
         return f"cut short, {said}", "lightgrey"
     if summary.exit_status:

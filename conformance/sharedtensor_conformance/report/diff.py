@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from sharedtensor_conformance.report.needs import needs_of, not_here
 from sharedtensor_conformance.report.records import Case, Report, Subject
-from sharedtensor_conformance.report.verdicts import Verdict, of_clause
+from sharedtensor_conformance.report.verdicts import Need, Verdict, of_clause
 
 
 @dataclass(frozen=True)
 class Change:
-    """A clause or case whose verdict changed; None means: not in the report."""
+    """A clause or case whose verdict changed; None means: not in the report.
+
+    Args:
+        needed: why A did not judge it, if the machine did not permit it.
+        needs: the same for B.
+    """
 
     id: str
     before: Verdict | None
     after: Verdict | None
+    needed: tuple[Need, ...]
+    needs: tuple[Need, ...]
 
     @property
     def newly_broken(self) -> bool:
@@ -33,7 +41,8 @@ class Change:
         return _judged(self.before) and not (_judged(self.after) or _broken(self.after))
 
     def __str__(self) -> str:
-        before, after = self.before or "not in A", self.after or "not in B"
+        before = not_here(self.needed) if self.needed else self.before or "not in A"
+        after = not_here(self.needs) if self.needs else self.after or "not in B"
         return f"{self.id}: {before}, now {after}"
 
 
@@ -78,16 +87,20 @@ def differences(before: Subject, after: Subject) -> list[str]:
 def compare(before: Report, after: Report) -> Comparison:
     """Return the changes of clauses and cases from `before` to `after`."""
     return Comparison(
-        _changes(_clause_verdicts(before.cases), _clause_verdicts(after.cases)),
-        _changes(_case_verdicts(before.cases), _case_verdicts(after.cases)),
+        _changes(_by_clause(before.cases), _by_clause(after.cases)),
+        _changes(_by_id(before.cases), _by_id(after.cases)),
     )
 
 
 def _changes(
-    before: Mapping[str, Verdict], after: Mapping[str, Verdict]
+    before: Mapping[str, Sequence[Case]], after: Mapping[str, Sequence[Case]]
 ) -> tuple[Change, ...]:
     ids = sorted({*before, *after})
-    changes = (Change(id, before.get(id), after.get(id)) for id in ids)
+    pairs = ((id, before.get(id, ()), after.get(id, ())) for id in ids)
+    changes = (
+        Change(id, _verdict(one), _verdict(other), needs_of(one), needs_of(other))
+        for id, one, other in pairs
+    )
     return tuple(change for change in changes if _differs(change))
 
 
@@ -97,16 +110,20 @@ def _differs(change: Change) -> bool:
     return change.before != change.after and Verdict.FOLLOWS not in both
 
 
-def _case_verdicts(cases: Iterable[Case]) -> dict[str, Verdict]:
-    return {case.id: case.verdict for case in cases}
+def _by_id(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    return {case.id: [case] for case in cases}
 
 
-def _clause_verdicts(cases: Iterable[Case]) -> dict[str, Verdict]:
-    cited: dict[str, list[Verdict]] = {}
+def _by_clause(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    cited: dict[str, list[Case]] = {}
     for case in cases:
         for id in case.clauses:
-            cited.setdefault(id, []).append(case.verdict)
-    return {id: of_clause(verdicts) for id, verdicts in cited.items()}
+            cited.setdefault(id, []).append(case)
+    return cited
+
+
+def _verdict(cases: Sequence[Case]) -> Verdict | None:
+    return of_clause(case.verdict for case in cases) if cases else None
 
 
 def _broken(verdict: Verdict | None) -> bool:

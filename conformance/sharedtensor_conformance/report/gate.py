@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.judge import required_levels
+from sharedtensor_conformance.report.needs import needs_of, reason
 from sharedtensor_conformance.report.records import STAND_INS, Case, Report
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict, of_clause
 
@@ -165,6 +166,8 @@ def _problem(clause: Clause, cases: Sequence[Case]) -> tuple[str, bool]:
         broken = sum(case.verdict.broken for case in counting)
         said = f"{verdict}, {broken} of {len(counting)} cases"
         return f"{name} is broken{known}: {said}", is_expected
+    if needs := needs_of(counting):
+        return f"{name} was not judged, since {reason(needs)}", False
     if clause.profile == "cuda":
         return f"{name} was not judged on CUDA: {_why_not_on_cuda(cases)}", False
     return f"{name} was judged by no case: {verdict}", False

@@ -3,7 +3,8 @@
 A clause decides the exit status if it is a MUST (with ``--strict``, also a SHOULD) of
 ``core`` or of a claimed profile, and its device was requested. A clause that decides
 has to hold: its cases passed, or all its failures were expected. After a complete run
-of the full selection, it also has to be judged by at least one case. A verdict
+of the full selection, it also has to be judged by at least one case. Without
+``--strict``, it need not be if the machine does not permit its cases to run. A verdict
 ``error``, a stale expectation or a planned case without a verdict makes any run fail.
 So does a run in which no case judged anything, unless it is one shard of a run.
 
@@ -19,6 +20,7 @@ from enum import StrEnum
 
 from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.report.needs import needs_of
 from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
@@ -37,6 +39,7 @@ class Standing(StrEnum):
     EXPECTED = "expected"  # broken as a known deviation
     UNSUPPORTED = "unsupported"
     NOT_RUN = "not run"
+    NOT_HERE = "not here"  # not run, and only since the machine does not permit it
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Shortfalls:
             process started.
         unjudged: clauses that decide and that no case judged, in a complete run of the
             full selection.
+        not_here: such clauses that the machine does not permit to judge, if strict.
         errors: the number of cases with a fault of the suite or the adapter.
         stale: the number of stale expectations.
         cut_short: whether planned cases, or the end of the report, are missing.
@@ -58,6 +62,7 @@ class Shortfalls:
     broken: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    not_here: tuple[str, ...] = ()
     errors: int = 0
     stale: int = 0
     cut_short: bool = False
@@ -88,9 +93,9 @@ def judge(
     started, and took the sum of the durations of its cases.
 
     `conforms` requires more than exit status 0: a full and complete selection in which
-    no clause that decides is broken, expected or not. It applies only to the requested
-    device: a run on the CPU does not judge the profile ``cuda``, and a run on device
-    memory alone never conforms.
+    no clause that decides is broken, expected or not, and each was judged. It applies
+    only to the requested device: a run on the CPU does not judge the profile ``cuda``,
+    and a run on device memory alone never conforms.
 
     Raises:
         JudgingError: a case cites a clause that is not among `clauses`.
@@ -118,12 +123,13 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
     deciding = [(id, r) for id, r in results if decides(run, r, strict=strict)]
     whole = full and summary.complete
     no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
-    unjudged = [id for id, r in deciding if r.verdict in no_verdict and whole]
+    unjudged = [(id, r) for id, r in deciding if r.verdict in no_verdict and whole]
     standings = {id: standing(run, r, strict=strict) for id, r in results}
     return Shortfalls(
         broken=tuple(id for id, one in standings.items() if one is Standing.BROKEN),
         blocked=tuple(id for id, one in standings.items() if one is Standing.BLOCKED),
-        unjudged=tuple(unjudged),
+        unjudged=tuple(id for id, r in unjudged if not r.needs),
+        not_here=tuple(id for id, r in unjudged if r.needs and strict),
         errors=summary.verdicts.get(Verdict.ERROR, 0),
         stale=len(summary.stale),
         cut_short=not summary.complete,
@@ -150,8 +156,9 @@ def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
         return Standing.BROKEN if deciding else Standing.ADVISORY
     if result.verdict is Verdict.PASS:
         return Standing.HELD
-    unsupported = result.verdict is Verdict.UNSUPPORTED
-    return Standing.UNSUPPORTED if unsupported else Standing.NOT_RUN
+    if result.verdict is Verdict.UNSUPPORTED:
+        return Standing.UNSUPPORTED
+    return Standing.NOT_HERE if result.needs else Standing.NOT_RUN
 
 
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
@@ -229,6 +236,7 @@ def _clause_result(run: Run, clause: Clause, cases: list[Case]) -> ClauseResult:
         expected=all(case.expected for case in cases),
         devices=tuple(sorted({case.device for case in cases if case.verdict.judged})),
         cases=_tally(cases),
+        needs=needs_of(cases),
     )
 
 
@@ -239,12 +247,22 @@ def _tally(cases: Iterable[Case]) -> dict[str, int]:
 
 def _decided(run: Run, summary: Summary, *, strict: bool, full: bool) -> Summary:
     short = shortfalls(run, summary, strict=strict, full=full)
-    flawless = not any(
+    flawed = deviates(run, summary, strict=strict)
+    lacking = any(
+        result.needs and decides(run, result, strict=strict)
+        for result in summary.clauses.values()
+    )
+    unquestioned = not (short or flawed or lacking)
+    fields = vars(summary) | {
+        "exit_status": int(bool(short)),
+        "conforms": full and run.selection.host and unquestioned,
+    }
+    return Summary(**fields)
+
+
+def deviates(run: Run, summary: Summary, *, strict: bool) -> bool:
+    """Return whether a clause that decides is broken, expected or not."""
+    return any(
         result.verdict.broken and decides(run, result, strict=strict)
         for result in summary.clauses.values()
     )
-    fields = vars(summary) | {
-        "exit_status": int(bool(short)),
-        "conforms": full and run.selection.host and flawless and not short,
-    }
-    return Summary(**fields)

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import groupby
 from xml.etree import ElementTree
 
+from sharedtensor_conformance.report.needs import not_here
 from sharedtensor_conformance.report.records import STAND_INS, Case, Report
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -70,7 +71,8 @@ def _add_case(suite: ElementTree.Element, case: Case) -> None:
     tag = _tag(case)
     if not tag:
         return
-    message = f"{case.verdict}: {' '.join(case.clauses)}"
+    verdict = not_here([case.needs]) if case.needs else case.verdict
+    message = f"{verdict}: {' '.join(case.clauses)}"
     if case.cause:
         message += f" (expected: {case.cause})"
     if case.state_dependent:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.groups import Group, groups_of
+from sharedtensor_conformance.report.needs import NOT_HERE, by_need, reason
 from sharedtensor_conformance.report.records import Case, Run, Summary
 from sharedtensor_conformance.report.repeat import repeat_command
 from sharedtensor_conformance.report.scope import notes
@@ -30,6 +31,7 @@ def markdown(
         *map(_escaped, notes(run, summary)),
         _table(chapter_rows(run, summary, cases)),
         *_groups(run, cases, summary, clauses),
+        *map(_escaped, _not_here(run, summary)),
         *(f"- stale: {_escaped(sentence)}" for sentence in summary.stale),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -58,6 +60,11 @@ def _groups(
         said = html.escape(facts(run, summary.clauses[id], expected=group.expected))
         head = f"<b>{id}</b> {html.escape(title)} ({said})"
         yield _details(run, head, group)
+
+
+def _not_here(run: Run, summary: Summary) -> Iterator[str]:
+    for need, ids in by_need(run, summary).items():
+        yield f"- {NOT_HERE}: {', '.join(ids)}, since {reason([need])}"
 
 
 def _details(run: Run, head: str, group: Group) -> str:

@@ -16,7 +16,13 @@ from sharedtensor_conformance.evidence import Sources
 from sharedtensor_conformance.examples import Example, read_steps
 from sharedtensor_conformance.report.groups import Group, groups_of
 from sharedtensor_conformance.report.judge import Standing, shortfalls, standing
-from sharedtensor_conformance.report.records import Case, Machine, Run, Summary
+from sharedtensor_conformance.report.needs import NOT_HERE, by_need, not_here
+from sharedtensor_conformance.report.records import (
+    Case,
+    Machine,
+    Run,
+    Summary,
+)
 from sharedtensor_conformance.report.repeat import program_command, repeat_command
 from sharedtensor_conformance.report.scope import notes, selected
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
@@ -45,6 +51,7 @@ FIGURES = {
     Standing.EXPECTED: ("✗", "broken as expected"),
     Standing.UNSUPPORTED: ("·", "unsupported"),
     Standing.NOT_RUN: ("○", "not run"),
+    Standing.NOT_HERE: ("○", NOT_HERE),
 }
 """The sign and the words for each standing of clauses, in the order of the page."""
 
@@ -78,6 +85,7 @@ def page(
         "new": [group for group in shown if not group["expected"]],
         "known": [group for group in shown if group["expected"]],
         "unjudged": _unjudged(run, summary, clauses),
+        "not_here": by_need(run, summary),
         "stale": summary.stale,
         "clauses": _clauses(run, summary, clauses),
         "slowest": _slowest(cases),
@@ -208,6 +216,7 @@ def _clauses(
             "id": id,
             "title": clauses[id].title if id in clauses else UNKNOWN,
             "standing": str(standing(run, result, strict=run.selection.strict)),
+            "words": not_here(result.needs) if result.needs else "",
             "level": result.level,
             "profile": result.profile,
             "cases": ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items()),

@@ -23,7 +23,7 @@ from jsonschema.exceptions import ValidationError, best_match
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
-from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Need, Verdict
 
 SCHEMA_VERSION = 1
 
@@ -238,6 +238,7 @@ class Case:
             there; None if it was not repeated.
         leaking: the cases after which the ledger found the leaks that this case judges.
         left: the kinds of leaks that it found, for example ``descriptor /dev/null``.
+        needs: what the machine would have to permit, if it was not run only for that.
     """
 
     id: str
@@ -255,6 +256,7 @@ class Case:
     seconds: float = 0.0
     leaking: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    needs: Need | None = None
 
     @property
     def state_dependent(self) -> bool:
@@ -270,12 +272,18 @@ class Case:
         """Return the case that `as_data` described."""
         fields: dict[str, Any] = _tuples(_fields(data))
         fields["verdict"] = Verdict(data["verdict"])
+        fields["needs"] = Need(data["needs"]) if data.get("needs") else None
         return cls(**fields)
 
 
 @dataclass(frozen=True)
 class ClauseResult:
-    """The result of a clause, from its cases."""
+    """The result of a clause, from its cases.
+
+    Args:
+        needs: what the machine would have to permit, if no case judged the clause only
+            for that.
+    """
 
     verdict: Verdict
     level: str
@@ -283,12 +291,14 @@ class ClauseResult:
     expected: bool
     devices: tuple[str, ...]
     cases: dict[str, int]
+    needs: tuple[Need, ...] = ()
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ClauseResult:
         """Return the result that a summary line describes."""
         fields: dict[str, Any] = _tuples(data)
         fields["verdict"] = Verdict(data["verdict"])
+        fields["needs"] = tuple(map(Need, data.get("needs", ())))
         return cls(**fields)
 
 

@@ -16,7 +16,7 @@ from sharedtensor_conformance.report.records import (
 )
 from sharedtensor_conformance.report.scope import asked_for
 
-ONLY_WHERE_ANY = ("blocked", "advisory", "expected")
+ONLY_WHERE_ANY = ("blocked", "advisory", "expected", "not_here")
 """The columns that are not shown if they are empty."""
 
 
@@ -36,6 +36,7 @@ class Row:
     expected: int = 0
     unsupported: int = 0
     not_run: int = 0
+    not_here: int = 0
     cases: int = 0
     seconds: float = 0.0
 

@@ -19,10 +19,12 @@ from sharedtensor_conformance.report.groups import Group, basic_first, groups_of
 from sharedtensor_conformance.report.judge import (
     Shortfalls,
     Standing,
+    deviates,
     required_levels,
     shortfalls,
     standing,
 )
+from sharedtensor_conformance.report.needs import NOT_HERE, by_need, reason
 from sharedtensor_conformance.report.records import (
     STAND_INS,
     Case,
@@ -89,6 +91,7 @@ def render(
         *_group_blocks(run, groups, summary, clauses, width, paint, amount),
         *_program_block(groups, file, width),
         *_unjudged_block(run, summary, clauses, width),
+        *_not_here_block(run, summary, width),
         *_stale_block(summary, width),
         _final(run, summary, width, paint),
     ]
@@ -322,6 +325,22 @@ def _unjudged_block(
     return ["\n".join(lines)]
 
 
+def _not_here_block(run: Run, summary: Summary, width: int) -> list[str]:
+    clauses = by_need(run, summary)
+    if not clauses:
+        return []
+    lines = wrapped(
+        f"{NOT_HERE.capitalize()}, since this machine does not permit it:",
+        width,
+        "",
+        "",
+    )
+    for need, ids in clauses.items():
+        lines += wrapped(f"{need}: {', '.join(ids)}", width, "  ", "    ")
+        lines += wrapped(need.remedy, width, "    ", "    ")
+    return ["\n".join(lines)]
+
+
 def _stale_block(summary: Summary, width: int) -> list[str]:
     if not summary.stale:
         return []
@@ -357,9 +376,11 @@ def _verdict(run: Run, summary: Summary) -> str:
         return f"{name} passes this {part}: {_tallied(run, summary)}"
     if not run.selection.host:
         return f"{name} passes on device memory: {_tallied(run, summary)}"
+    strict = run.selection.strict
     if not summary.conforms:
-        return f"{name} passes but does not conform: {_tallied(run, summary)}"
-    levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
+        but = " but does not conform" if deviates(run, summary, strict=strict) else ""
+        return f"{name} passes{but}: {_tallied(run, summary)}"
+    levels = " and ".join(sorted(required_levels(strict=strict)))
     return (
         f"{name} conforms, every {levels} of core and of the claimed profiles was "
         f"judged and held: {_tallied(run, summary)}"
@@ -378,6 +399,8 @@ def _tallied(run: Run, summary: Summary) -> str:
     said = [*_held(run, summary), *_advisory(counts)]
     if expected := counts[Standing.EXPECTED]:
         said.append(f"{plural(expected, 'clause')} broken as expected")
+    if not_here := {id for ids in by_need(run, summary).values() for id in ids}:
+        said.append(f"{len(not_here)} {NOT_HERE}")
     return ", ".join(said)
 
 
@@ -408,6 +431,7 @@ def _reasons(run: Run, summary: Summary) -> str:
         (len(short.broken), "clause", "broken"),
         (len(short.blocked), "clause", "blocked and not judged"),
         (len(short.unjudged), "clause", "judged by no case"),
+        (len(short.not_here), "clause", f"{NOT_HERE} (--strict asks for every clause)"),
         (short.errors, "case", "ended in an error of the suite or the adapter"),
         (short.stale, "expectation", "stale"),
     )
@@ -415,7 +439,8 @@ def _reasons(run: Run, summary: Summary) -> str:
     said += _advisory(standings(run, summary))
     if short.nothing:
         counts = (f"{n} {verdict}" for verdict, n in summary.verdicts.items())
-        said.append(f"nothing was judged ({', '.join(counts)})")
+        why = f", since {reason(lacking)}" if (lacking := by_need(run, summary)) else ""
+        said.append(f"nothing was judged ({', '.join(counts)}){why}")
     if short.cut_short:
         said.append(scope.cut_short(run, summary))
     return ", ".join(said) + _advice(short.broken, summary)

@@ -9,6 +9,7 @@ from sharedtensor_conformance.definitions import Place
 from sharedtensor_conformance.evidence import Citation
 from sharedtensor_conformance.examples import Example
 from sharedtensor_conformance.report.causes import Promise
+from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import STAND_INS
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -136,7 +137,16 @@ def word_of(judgement: Judgement) -> str:
     """Return a verdict as a word; a deviation that did not show is no pass."""
     if judgement.not_shown:
         return HELD_THIS_TIME
+    if judgement.needs:
+        return NOT_HERE
     return WORDS.get(judgement.verdict, judgement.verdict.value)
+
+
+def note_of(judgement: Judgement) -> str:
+    """Return why a verdict counts as it does, where its cause is not in the report."""
+    if judgement.needs:
+        return f"Not judged, since {reason(judgement.needs)}."
+    return NOT_SHOWN if judgement.not_shown else ""
 
 
 def symbol_of(judgement: Judgement) -> str:
@@ -251,8 +261,8 @@ def evidence_of(
     found: list[nodes.Element] = []
     if is_of_another_text(judgement, clause):
         found.append(paragraph("Judged on another text of this clause."))
-    if judgement.not_shown:
-        found.append(paragraph(NOT_SHOWN))
+    if note := note_of(judgement):
+        found.append(paragraph(note))
     for cause in (*judgement.causes, *judgement.not_shown):
         found.append(paragraph(cause.cause, ["cause"]))
         found += known_of(cause, docname)

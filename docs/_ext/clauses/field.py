@@ -12,7 +12,7 @@ from sharedtensor_conformance.clauses import Clause
 
 from clauses import boxes
 from clauses.links import Links
-from clauses.outcomes import Outcome, counted, in_words
+from clauses.outcomes import counted, in_words, to_name
 from clauses.rendering import rendered
 from clauses.reports import Column
 
@@ -32,7 +32,7 @@ def field(
             chapter_of(name, titles[name], list(members), columns, links)
             for name, members in by_chapter
         ],
-        outcomes=list(Outcome),
+        outcomes=to_name(columns, clauses),
         total=len(clauses),
         simulated=[note for column in columns for note in stand_in_notes(column)],
     )

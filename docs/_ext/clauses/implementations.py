@@ -15,6 +15,7 @@ from elements import between, folded, missing, paragraph, table
 from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.groups import Group
+from sharedtensor_conformance.report.needs import reason
 from sharedtensor_conformance.report.records import Machine
 from sharedtensor_conformance.report.repeat import program_command, repeat_command
 from sharedtensor_conformance.report.signatures import main_evidence
@@ -23,7 +24,7 @@ from clauses import boxes
 from clauses.domain import reference
 from clauses.known import Deviation
 from clauses.links import Links
-from clauses.outcomes import Outcome, counted, outcome_in
+from clauses.outcomes import Outcome, counted, outcome_in, to_name
 from clauses.rendering import rendered
 from clauses.reports import Column, Shown
 
@@ -83,7 +84,8 @@ class Page:
             for name, members in by_chapter
         ]
         parts = [(outcome, n, self.matrix_of(outcome)) for outcome, n in counts]
-        shown = {"parts": parts, "chapters": chapters, "outcomes": list(Outcome)}
+        named = to_name([self.column], self.clauses)
+        shown = {"parts": parts, "chapters": chapters, "outcomes": named}
         return [rendered("implementation.html", **shown)]
 
     def matrix_of(self, outcome: Outcome) -> str:
@@ -162,6 +164,7 @@ class Page:
             if outcome_in(self.column, clause.id) in (
                 Outcome.NOT_CLAIMED,
                 Outcome.NOT_RUN,
+                Outcome.NOT_HERE,
             ):
                 reasons.setdefault(self.reason(clause), []).append(clause.id)
         if not reasons:
@@ -174,6 +177,8 @@ class Page:
         judgement = self.column.judgements.get(clause.id)
         if judgement is None:
             return "the clause is newer than the recorded run"
+        if judgement.needs:
+            return reason(judgement.needs)
         if judgement.reasons:
             return CONFIGURATION.sub("", next(iter(judgement.reasons)))
         claims = {c for r in self.column.reports for c in r.run.implementation.claims}

@@ -17,7 +17,7 @@ from sharedtensor_conformance.clauses import LEVELS, Clause
 from clauses import boxes
 from clauses.known import Deviation
 from clauses.links import Links
-from clauses.outcomes import Outcome, counted, outcome_in
+from clauses.outcomes import Outcome, counted, outcome_in, to_name
 from clauses.rendering import rendered
 from clauses.reports import Column, Judgement
 
@@ -40,7 +40,7 @@ def matrix(
             {"slug": one.slug, "name": one.name, "page": links.implementation(one.name)}
             for one in columns
         ],
-        outcomes=list(Outcome),
+        outcomes=to_name(columns, clauses),
         levels=[level for level in LEVELS if any(c.level == level for c in clauses)],
         profiles=sorted({clause.profile for clause in clauses}),
         chapters=chapters,
@@ -92,7 +92,7 @@ def cell_of(column: Column, clause: Clause, links: Links) -> dict[str, Any]:
         "title": column.title,
         "tally": boxes.tally(judgement).astext(),
         "stale": boxes.is_of_another_text(judgement, clause),
-        "note": boxes.NOT_SHOWN if judgement.not_shown else "",
+        "note": boxes.note_of(judgement),
         "causes": list(
             with_addresses((*judgement.causes, *judgement.not_shown), links)
         ),

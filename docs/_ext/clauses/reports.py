@@ -24,7 +24,7 @@ from sharedtensor_conformance.report.records import (
     Summary,
     read_report,
 )
-from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Need, Verdict
 from sphinx.errors import ExtensionError
 
 from clauses.known import Deviation, Deviations
@@ -40,6 +40,7 @@ class Judgement:
     Args:
         not_shown: known deviations about this clause that did not show in the run, as
             those that chance decides may. The clause held, and is broken all the same.
+        needs: why no case judged it, if the machine did not permit it.
     """
 
     verdict: Verdict
@@ -51,6 +52,7 @@ class Judgement:
     not_shown: dict[Deviation, None] = field(default_factory=dict)
     evidence: list[tuple[str, str]] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
+    needs: tuple[Need, ...] = ()
 
     @property
     def broken(self) -> bool:
@@ -191,7 +193,9 @@ def judgements(
     """Return what a report says of each clause, with the cases that say it."""
     hashes = report.run.spec.hashes
     found = {
-        id: Judgement(result.verdict, result.expected, hashes.get(id, ""))
+        id: Judgement(
+            result.verdict, result.expected, hashes.get(id, ""), needs=result.needs
+        )
         for id, result in summary.clauses.items()
     }
     for case in report.cases:

@@ -1,0 +1,53 @@
+"""What the machine does not permit fails no run, and is told apart."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from sharedtensor_conformance.cli import main
+from sharedtensor_conformance.report.verdicts import Need
+
+RUN = ("-p", "no_second_user", "--impl=narrow_adapters:names")
+BLOCK = f"""
+Not judged here, since this machine does not permit it:
+  a second user: SEC-4, SEC-5
+{textwrap.indent(textwrap.fill(Need.SECOND_USER.remedy, 76), "    ")}
+
+"""
+WHY = f"since the machine does not permit a second user: {Need.SECOND_USER.remedy}"
+
+
+@pytest.mark.takes(12)
+def test_run_passes_without_the_clauses_and_the_gate_stays_closed(suite, capsys):
+    done = suite(*RUN)
+    assert done.status == 0, done.text
+    assert BLOCK in done.text
+    assert "judged by no case" not in done.text
+    ending = " ".join(done.text.rpartition("\n\nnames")[2].split())
+    assert "clauses held, 2 not judged here" in ending
+    summary = done.report.summary
+    assert (summary.conforms, summary.exit_status) == (False, 0)
+    found = {id: result.needs for id, result in summary.clauses.items() if result.needs}
+    assert found == dict.fromkeys(("SEC-4", "SEC-5"), (Need.SECOND_USER,))
+    assert main(["gate", str(done.file), "--require=core,grad"]) == 0
+    capsys.readouterr()
+    assert main(["gate", str(done.file), "--require=core,manager"]) == 1
+    said = capsys.readouterr().out
+    assert f"SEC-5 (Another user cannot use the manager) was not judged, {WHY}" in said
+
+
+@pytest.mark.takes(11)
+def test_strict_run_needs_the_clauses(suite):
+    done = suite(*RUN, "--strict")
+    assert done.status == 1
+    assert BLOCK in done.text
+    said = "not pass: 2 clauses not judged here (--strict asks for every clause)"
+    assert said in " ".join(done.text.split())
+
+
+def test_run_of_such_clauses_alone_judges_nothing(suite):
+    done = suite(*RUN, "--clause=SEC-5")
+    assert done.status == 1
+    said = " ".join(done.text.split())
+    assert f"does not pass: nothing was judged (1 not-run), {WHY}" in said
