@@ -87,7 +87,7 @@ def _exhaust_descriptors(spare: int) -> Restore:
     """
     highest = max(map(int, os.listdir("/proc/self/fd")))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = max(min(soft, LOW_LIMIT), highest + 2 + spare)
+    limit = min(soft, max(LOW_LIMIT, highest + 2 + spare))
     raise_limit = _lower_limit(resource.RLIMIT_NOFILE, limit)
     taken: list[int] = []
     try:
