@@ -103,6 +103,16 @@ def reference(session: nox.Session) -> None:
 
 
 @nox.session
+def ordinary(session: nox.Session) -> None:
+    """Both commands of the README as people's machines are (an hour; as root, all).
+
+    Arguments are those of `ci/ordinary.py`, for one command.
+    """
+    for arguments in [session.posargs] if session.posargs else [[], ["--test"]]:
+        session.run("python", "ci/ordinary.py", *arguments)
+
+
+@nox.session
 def start_methods(session: nox.Session) -> None:
     """The suite on the reference, under each start method alone: every MUST holds."""
     session.install("-e", ".[conformance]")

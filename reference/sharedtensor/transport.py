@@ -20,6 +20,7 @@ is its handle: a place in the inbox, or a `DupFd`.
 
 import fcntl
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from multiprocessing import reduction
@@ -31,7 +32,7 @@ from .errors import HandleError, pass_on
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
+SENT_TO_FORK_SERVER = 200  # it accepts 256 with each request
 
 
 class Undo:
@@ -313,7 +314,10 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
 
 def room_in_child() -> int:
     """Return how many descriptors more the child that is started may inherit."""
-    return INHERITED_AT_MOST - len(_inherited())
+    popen: Any = get_spawning_popen()
+    if popen is None or popen.method != "forkserver":
+        return sys.maxsize
+    return SENT_TO_FORK_SERVER - len(popen._fds)
 
 
 def leave_to_child(fd: int) -> Any:
@@ -339,7 +343,7 @@ def _inherited() -> list[int]:
 def _export_to_others(fd: int) -> Any:
     inherited = _inherited()  # by the child that is started; each number once
     is_taken = fd in inherited or fd < AFTER_STREAMS
-    if is_taken or len(inherited) >= INHERITED_AT_MOST:
+    if is_taken or room_in_child() <= 0:
         from multiprocessing import resource_sharer
 
         return resource_sharer.DupFd(fd)

@@ -353,7 +353,7 @@ def check_worker_program(owner, kind):
     check.equal(more, {}, f"the program of the {kind}'s worker has nothing more")
 
 
-@clause("FD-6", vary=("strategy",))
+@clause("FD-6", vary=("strategy",), in_flight=MANY_STORAGES)
 def test_message_has_more_storages_than_a_packet_has_descriptors(
     sender, receiver, channel, stage
 ):
@@ -375,7 +375,7 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     stage.check_descriptors(before, {sender: 0, receiver: 0}, "nothing is left")
 
 
-@clause("FD-6", "CHAN-3", vary=("strategy",))
+@clause("FD-6", "CHAN-3", vary=("strategy",), in_flight=MANY_STORAGES)
 def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     """About as many tensors as a packet has descriptors, with few bytes and many."""
     for count, length in ((253, 0), (254, 0), (252, LONG_SIZE), (253, LONG_SIZE)):
@@ -391,7 +391,12 @@ def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
             actor.drop_all()
 
 
-@clause("FD-6", start_methods=("spawn", "forkserver"), isolated=True)
+@clause(
+    "FD-6",
+    start_methods=("spawn", "forkserver"),
+    isolated=True,
+    in_flight=MANY_STORAGES,
+)
 def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descriptors(
     stage,
 ):

@@ -43,7 +43,7 @@ LONG_MESSAGE_COUNT, LONG_MESSAGE_SIZE = 10, 100_000
 of bytes.
 """
 
-TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 30, 30_000
+TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 24, 30_000
 """The number of messages with many tensors each, and the number of bytes beside them.
 Several such messages do not fit into a pipe or socket. Together they have fewer tensors
 than most systems permit a process to have descriptors.
@@ -381,6 +381,7 @@ STORAGE_COUNTS = (2, 250, 257, 340, 450)
     channels=("queue",),
     dtypes=("float64",),
     mainly="LIFE-2",
+    in_flight=max(STORAGE_COUNTS),
 )
 def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, stage):
     """The sender puts more and more tensors in one message and drops all of them.
@@ -463,7 +464,13 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
     check_forked_child_keeps_nothing(put, get, owner, stage)
 
 
-@clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
+@clause(
+    "LIFE-7",
+    start_methods=("fork",),
+    vary=("strategy",),
+    channels=("queue",),
+    in_flight=LEAK_ROUNDS * TENSOR_MESSAGE_COUNT,
+)
 def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
     owner, stage
 ):
@@ -709,6 +716,7 @@ ARGUMENT_TESTS: dict[str, Any] = {
     "start_methods": ("spawn", "forkserver"),
     "vary": ("strategy", "start_method"),
     "starts": True,
+    "in_flight": MANY_STORAGES,
 }
 """For tests of arguments, with the start methods that send them in a message."""
 
@@ -1234,7 +1242,7 @@ def check_only_own_descriptors(own, program, stage):
     check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
 
 
-@clause("LIFE-23", vary=("strategy",), starts=True)
+@clause("LIFE-23", vary=("strategy",), starts=True, in_flight=MANY_STORAGES)
 def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
     """A child holds its own and many of the owner's tensors; it becomes a program."""
     owner.send(owner.make([1, 2]), peer)

@@ -26,8 +26,8 @@ MAX_MAPPINGS_FILE = "/proc/sys/vm/max_map_count"
 MAX_EXHAUSTED_MAPPINGS = 1 << 20
 """If the system allows more mappings than this, to exhaust them takes too long."""
 
-LOW_LIMIT = 1024
-"""The soft limit of open files on most systems."""
+LOW_LIMIT = 512
+"""The limit of open files of a process that has few of them: half of the usual one."""
 
 _SPARE_OBJECTS = 20_000
 _PROT_NONE, _PROT_READ = 0, mmap.PROT_READ  # mmap(2)
@@ -82,8 +82,7 @@ def _lower_limit(kind: int, value: int) -> Restore:
 def _exhaust_descriptors(spare: int) -> Restore:
     """Open descriptors up to a limit that is low, but not too low for other processes.
 
-    It also limits what this process can put in flight while other processes of the user
-    have descriptors in flight: unix(7), ETOOMANYREFS.
+    What these have in flight counts for what this one can send: see `in_flight`.
     """
     highest = max(map(int, os.listdir("/proc/self/fd")))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

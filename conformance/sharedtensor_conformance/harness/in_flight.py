@@ -6,10 +6,14 @@ of an ordinary user together may have as many in flight as a process may have op
 cases of another worker, or of another run by the same user.
 
 A test with many descriptors in flight declares how many (`clause(..., in_flight=300)`),
-and its cases take these from a budget that all runs of the user have in common. It
-consists of names of sockets in the abstract namespace, unix(7): a name belongs to one
-process at a time, and the kernel frees it when the process has ended. So nothing is
-left, however a run ends. The other half of what the system permits is for all others.
+and its cases take these from a budget that all runs of the user have in common. So does
+a test that leaves a process few descriptors: its low limit is also one of what others
+have in flight beside it.
+
+The budget consists of names of sockets in the abstract namespace, unix(7): a name
+belongs to one process at a time, and the kernel frees it when the process has ended. So
+nothing is left, however a run ends. The other half of what the system permits is for
+all others.
 """
 
 from __future__ import annotations
@@ -64,11 +68,13 @@ def permitted() -> int | None:
 def taking(count: int) -> Iterator[None]:
     """Take `count` descriptors from the budget for the time of the block.
 
+    A process that has a part of it already takes no more: it would wait for itself.
+
     Raises:
         NotRun: the budget is smaller, or other runs do not return it.
     """
     limit = permitted() if count else None
-    if limit is None:
+    if limit is None or _Part.is_taken:
         yield
         return
     needed = -(-count // SHARE)
@@ -83,7 +89,15 @@ def taking(count: int) -> Iterator[None]:
         with contextlib.ExitStack() as turn:  # one after the other: none waits for ever
             _wait_for(turn, "turn", 1, 1)
             _wait_for(taken, "share", needed, available)
+        _Part.is_taken = True
+        taken.callback(setattr, _Part, "is_taken", False)
         yield
+
+
+class _Part:
+    """Whether this process has a part of the budget."""
+
+    is_taken = False
 
 
 def _wait_for(taken: contextlib.ExitStack, kind: str, needed: int, of: int) -> None:

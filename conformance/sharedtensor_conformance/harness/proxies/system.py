@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sharedtensor_conformance.harness.exhaustion import LOW_LIMIT
+from sharedtensor_conformance.harness.in_flight import taking
 from sharedtensor_conformance.harness.interruption import HANDLERS
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import NotRun
@@ -57,13 +59,18 @@ class SystemProxy:
         `what` is ``"descriptors"`` or ``"mappings"`` (an even number of them);
         ``"memory"``, bytes by which its address space may grow; or ``"file_size"``,
         bytes that a file may have.
+
+        Raises:
+            NotRun: others have too many descriptors in flight.
         """
-        self.actor.request("exhaust", what, spare)
-        try:
-            yield
-        finally:
-            if self.actor.is_alive():
-                self.actor.request("restore", what)
+        few = LOW_LIMIT if what == "descriptors" else 0
+        with taking(few):
+            self.actor.request("exhaust", what, spare)
+            try:
+                yield
+            finally:
+                if self.actor.is_alive():
+                    self.actor.request("restore", what)
 
     # Signals and descriptors
 

@@ -200,7 +200,7 @@ def one_packet_has_to_do(add):
     return add_if_there_is_room
 
 
-@mutant("arguments_are_all_inherited", "FD-6", replaces="transport.INHERITED_AT_MOST")
+@mutant("arguments_are_all_inherited", "FD-6", replaces="transport.SENT_TO_FORK_SERVER")
 def arguments_are_all_inherited(inherited_at_most):
     """A child inherits all descriptors, of which the fork server accepts 256."""
     return 1 << 20

@@ -1,0 +1,334 @@
+"""Runs the README's commands on the machines that people have, one after the other.
+
+    python ci/ordinary.py [ENVIRONMENT ...] [--test] [--beside] [-- OPTION ...]
+
+An environment says who runs a command, with which limits, and what the system permits.
+Each is made by the tools of util-linux: unshare, mount, setpriv and prlimit. Most need
+root, since an ordinary user cannot become another one. Without root those that need it
+are listed as not run, and the others are run as the user who asks.
+
+A command has to exit with status 0, and to leave no process, segment or folder. What
+the suite did not judge is shown with what it would need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from readme_command import command
+
+CHECKOUT = Path(__file__).parent.parent
+USER = 60123
+"""The id of an ordinary user: no account has to have it, as in many containers."""
+
+IN_A_CONTAINER = (
+    "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,"
+    "+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"
+)
+"""The capabilities of root in a container, as Docker and Podman leave them."""
+
+WITHOUT_NAMESPACES = """
+import os, platform, sys
+from sharedtensor_conformance.harness.confinement import refuse_call
+refused = refuse_call({"x86_64": 272, "aarch64": 97}[platform.machine()], "EPERM")
+if refused:
+    sys.exit(refused)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""A program that becomes another one, which may not call unshare(2)."""
+
+LEFTOVERS = ("sharedtensor-*", "sts-*", "torch_*", "sem.mp-*", "pymp-*")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment for a command.
+
+    Args:
+        what: a description of it.
+        as_root: whether root runs the command.
+        open_files: the soft and the hard limit of open files; None keeps them.
+        container: whether root has the capabilities that it has in a container, with
+            process ids and 64 MiB of ``/dev/shm`` of its own.
+        namespaces: whether user namespaces may be made.
+        variables: environment variables; ``{folder}`` is a folder of the command's.
+        workers: the option ``-n``.
+    """
+
+    what: str
+    as_root: bool = False
+    open_files: int | None = 1024
+    container: bool = False
+    namespaces: bool = True
+    variables: dict[str, str] = field(default_factory=dict)
+    workers: str = "auto"
+
+
+ENVIRONMENTS = {
+    "root": Environment("root", as_root=True, open_files=None),
+    "user": Environment("ordinary user, 1024 open files"),
+    "user-4096": Environment("ordinary user, 4096 open files", open_files=4096),
+    "user-20000": Environment("ordinary user, 20000 open files", open_files=20000),
+    "no-namespaces": Environment(
+        "ordinary user, user namespaces forbidden", namespaces=False
+    ),
+    "container": Environment(
+        "root as in a container, 64 MiB of /dev/shm, 1024 open files",
+        as_root=True,
+        container=True,
+        namespaces=False,
+    ),
+    "long-tmpdir": Environment(
+        "ordinary user, a TMPDIR of 150 letters",
+        variables={"TMPDIR": "{folder}/" + "t" * 150},
+    ),
+    "read-only-home": Environment(
+        "ordinary user, a home that cannot be written",
+        variables={"HOME": "{folder}/home"},
+    ),
+    "plain-locale": Environment(
+        "ordinary user, LANG=C", variables={"LANG": "C", "LC_ALL": "C"}
+    ),
+    "one-worker": Environment("ordinary user, one worker", workers="1"),
+    "two-workers": Environment("ordinary user, two workers", workers="2"),
+    "sixteen-workers": Environment("ordinary user, 16 workers", workers="16"),
+}
+
+
+class Clone:
+    """A copy of this checkout that belongs to one user, with an environment for it.
+
+    Args:
+        folder: where to make it.
+        user: whose it is.
+    """
+
+    def __init__(self, folder: Path, user: int) -> None:
+        self.folder = folder
+        self.user = user
+        self.checkout = folder / "checkout"
+        self.python = folder / "python"
+        folder.mkdir()
+        self.python.mkdir()
+        (folder / "home").mkdir(mode=0o555)
+        (folder / ("t" * 150)).mkdir()
+        self._copy()
+        if user != os.geteuid():
+            for path in [folder, *folder.rglob("*")]:
+                os.chown(path, user, user, follow_symlinks=False)
+
+    def _copy(self) -> None:
+        listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        names = subprocess.check_output(listed, cwd=CHECKOUT, text=True).split("\0")
+        for name in filter(None, names):
+            if (CHECKOUT / name).is_file():
+                target = self.checkout / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(CHECKOUT / name, target)
+
+    def run(
+        self, environment: Environment, line: str, output: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a command in an environment; what it prints goes to a file."""
+        with output.open("wb") as file:
+            return subprocess.Popen(
+                [*self._prefix(environment), "bash", "-c", line],
+                cwd=self.checkout,
+                env=self._variables(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _variables(self, environment: Environment) -> dict[str, str]:
+        given = {
+            k: v.format(folder=self.folder) for k, v in environment.variables.items()
+        }
+        return {
+            "HOME": str(self.folder),
+            "PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": "" if environment.namespaces else "conformance",
+        } | given
+
+    def _prefix(self, environment: Environment) -> list[str]:
+        """Return a command that makes the environment for the one that follows."""
+        made: list[str] = []
+        if os.geteuid() == 0:
+            made += ["unshare", "--mount", "--propagation=private"]
+            if environment.container:
+                made += ["--pid", "--fork", "--kill-child", "--mount-proc"]
+            made += ["bash", "-c", self._mounts(environment), "bash", "setpriv"]
+            made += ["--inh-caps=-all"]
+            if environment.container:
+                made += [f"--bounding-set={IN_A_CONTAINER}"]
+            if not environment.as_root:
+                made += [
+                    f"--reuid={self.user}",
+                    f"--regid={self.user}",
+                    "--clear-groups",
+                ]
+        if environment.open_files:
+            made += ["prlimit", f"--nofile={environment.open_files}"]
+        if not environment.namespaces:
+            made += ["python3", "-c", WITHOUT_NAMESPACES]
+        return made
+
+    def _mounts(self, environment: Environment) -> str:
+        """Return a script that lets the user reach Python, and limits ``/dev/shm``.
+
+        Root may have a Python in a folder that others cannot enter. It has to stay at
+        its path, which its libraries know.
+        """
+        source, target = map(shlex.quote, (sys.base_prefix, str(self.python)))
+        steps = []
+        if closed := _closed_folder(Path(sys.base_prefix)):
+            steps += [
+                f"mount --bind {source} {target}",
+                f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(closed))}",
+                f"mkdir -p {source}",
+                f"mount --bind {target} {source}",
+            ]
+        if environment.container:
+            steps.append("mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm")
+        return " && ".join([*steps, 'exec "$@"'])
+
+
+def _closed_folder(path: Path) -> Path | None:
+    """Return the first folder on the way to a path that others may not enter."""
+    on_the_way = [*reversed(path.parents), path]
+    return next((one for one in on_the_way if not one.stat().st_mode & 1), None)
+
+
+def lines_of(kind: str) -> tuple[str, str]:
+    """Return what a command of the README installs, and what it runs."""
+    installing, _, running = command(kind).rpartition(" && ")
+    return installing, running
+
+
+def with_options(line: str, environment: Environment, options: Sequence[str]) -> str:
+    """Return a command with the workers of an environment, and more options."""
+    words = shlex.split(line)
+    words[words.index("-n") + 1] = environment.workers if "auto" in words else "4"
+    return shlex.join([*words, *options])
+
+
+def leftovers(user: int) -> list[str]:
+    """Return the files and processes that a user has and should not have."""
+    found = [
+        str(path)
+        for folder in ("/dev/shm", "/tmp")
+        for pattern in LEFTOVERS
+        for path in Path(folder).glob(pattern)
+        if path.lstat().st_uid == user
+    ]
+    if user == USER:  # of another one they may be anybody's
+        listing = ("ps", "-u", str(user), "-o", "stat=,pid=,args=")
+        listed = subprocess.run(listing, capture_output=True, text=True, check=False)
+        lines = listed.stdout.splitlines()
+        found += [line for line in lines if not line.startswith("Z")]
+    return found
+
+
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """Yield a new folder that every user may enter."""
+    with tempfile.TemporaryDirectory(prefix="ordinary-", dir="/var/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+class Runs:
+    """Runs a command in environments, each in a clone of its user's."""
+
+    def __init__(self, folder: Path, kind: str, options: Sequence[str]) -> None:
+        self.folder = folder
+        self.options = options
+        self.installing, self.running = lines_of(kind)
+        self.clones: dict[int, Clone] = {}
+
+    def clone_for(self, environment: Environment) -> Clone:
+        """Return the clone of the user of an environment, with all installed."""
+        user = USER if os.geteuid() == 0 and not environment.as_root else os.geteuid()
+        if user not in self.clones:
+            clone = self.clones[user] = Clone(self.folder / str(user), user)
+            output = self.folder / f"install-{user}.txt"
+            if clone.run(
+                Environment("", environment.as_root), self.installing, output
+            ).wait():
+                sys.exit(f"{self.installing} failed:\n{output.read_text()}")
+        return self.clones[user]
+
+    def run(self, name: str, beside: bool) -> bool:
+        """Run in one environment, also twice at a time; return whether that held."""
+        environment = ENVIRONMENTS[name]
+        clone = self.clone_for(environment)
+        before, started = set(leftovers(clone.user)), time.monotonic()
+        line = with_options(self.running, environment, self.options)
+        outputs = [self.folder / f"{name}-{n}.txt" for n in range(1 + beside)]
+        running = [clone.run(environment, line, output) for output in outputs]
+        statuses = [process.wait() for process in running]
+        seconds = time.monotonic() - started
+        left = sorted(set(leftovers(clone.user)) - before)
+        for status, output in zip(statuses, outputs, strict=True):
+            text = output.read_text(errors="replace")
+            print(f"\n{name}: {environment.what}: exit {status}, {seconds:.0f} s")
+            print(text if status else _end_of(text), flush=True)
+        if left:
+            print("left behind:", *left, sep="\n  ")
+        return not any(statuses) and not left
+
+
+def _end_of(text: str) -> str:
+    """Return what a run says of what it did not judge, and its last lines."""
+    marker = "Not judged here"
+    if marker in text:
+        return marker + text.rpartition(marker)[2].rstrip()
+    return "\n".join(text.rstrip().splitlines()[-3:])
+
+
+def main() -> None:
+    """Run the command in the environments that were named, or in all."""
+    parser = argparse.ArgumentParser(
+        description="Run the main command of the README as ordinary users would.",
+        epilog="environments: "
+        + "; ".join(f"{name} ({one.what})" for name, one in ENVIRONMENTS.items()),
+    )
+    parser.add_argument("environment", nargs="*", metavar="ENVIRONMENT")
+    parser.add_argument("--test", action="store_true", help="run the test command")
+    parser.add_argument("--beside", action="store_true", help="run it twice at a time")
+    own, options = sys.argv[1:], []
+    if "--" in own:
+        own, options = own[: own.index("--")], own[own.index("--") + 1 :]
+    chosen = parser.parse_args(own)
+    names = chosen.environment or list(ENVIRONMENTS)
+    if unknown := sorted(set(names) - set(ENVIRONMENTS)):
+        parser.error(f"there is no environment {unknown[0]}; see --help")
+    failed, not_run = [], []
+    with ExitStack() as stack:
+        folder = stack.enter_context(folder_for_all())
+        runs = Runs(folder, "test" if chosen.test else "main", options)
+        for name in names:
+            if os.geteuid() != 0 and ENVIRONMENTS[name].as_root:
+                not_run.append(name)
+            elif not runs.run(name, chosen.beside):
+                failed.append(name)
+    if not_run:
+        print(f"\nnot run, since they need root: {', '.join(not_run)}")
+    if failed:
+        sys.exit(f"\nfailed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
