@@ -8,8 +8,8 @@ Both modules are those of this checkout, and need only the standard library.
 
     python ci/bounded.py SECONDS COMMAND...
 
-also removes the command's files: the command has its own temporary folder and, if it
-runs as root, a private `/dev/shm`.
+also removes the command's files: the command has its own temporary folder and, where
+the system permits one, a private `/dev/shm`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
 
 from sharedtensor_conformance.bounded_run import Runs
-from sharedtensor_conformance.harness.private_shm import mount_as_root
+from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.process_tree import ProcessTree
 
 GRACE = 10.0
@@ -98,7 +98,7 @@ def main() -> int:
     given = parser.parse_args()
     end_with_signals()
     with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as own:
-        mount_as_root()
+        mount_if_permitted()
         try:
             ended = run(given.command, given.limit, env={**os.environ, "TMPDIR": own})
         except OSError as error:

@@ -36,7 +36,7 @@ sys.path.append(str(Path(__file__).parents[1] / "soak"))
 import bounded
 from circumstances import circumstances
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.private_shm import mount_as_root
+from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 
 HERE = Path(__file__).parent
 EXCEPTIONS = HERE / "cpython_exceptions.toml"
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     where = circumstances()
     bounded.end_with_signals()
-    mount_as_root()
+    mount_if_permitted()
     try:
         allowed = read_exceptions(given.exceptions)
         with tempfile.TemporaryDirectory(prefix="sts-cpython-") as folder:

@@ -115,8 +115,9 @@ class Sandbox(ProcessTree):
 
     def clear(self) -> None:
         """Kill all processes and remove all files; the sandbox can be used again."""
-        self.kill()
-        for name in self.names():
+        semaphores: set[int] = set()
+        self.kill(before_kill=lambda pid: semaphores.update(ledger.semaphores(pid)))
+        for name in [*self.names(), *ledger.named_semaphores(semaphores)]:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(SHM, name))
         for path in self.folder.iterdir():

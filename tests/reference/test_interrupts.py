@@ -10,7 +10,7 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import BEGINNING, COMING_BACK, Interrupt, interrupted_at
-from reference_peer import descriptors
+from reference_peer import descriptors, eventually
 from sharedtensor import announcements, segments
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.errors import ManagerError
@@ -59,7 +59,7 @@ def be_interrupted(work, after, most, places=COMING_BACK):
     gc.collect()
     assert raised == []
     assert number > 10
-    assert descriptors() - before <= most
+    eventually(lambda: descriptors() - before <= most)  # a thread may write still
 
 
 def receive_interrupted(most):

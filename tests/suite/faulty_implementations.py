@@ -341,8 +341,10 @@ class WritesIntoEverySocket(Faulty):
 class ChangesTheProcess(Faulty):
     def fault(self):
         os.chdir("/")
+        folder = tempfile.mkdtemp()
+        os.makedirs(f"{folder}/locked/inner")
+        os.chmod(f"{folder}/locked", 0)
         os.umask(0o777)
-        os.makedirs(tempfile.mkdtemp() + "/locked/inner")
         signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
         for number in set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_IGN)

@@ -85,12 +85,22 @@ def mount(way: Way) -> None:
 
 
 def mount_as_root() -> bool:
-    """Mount it without a user namespace; return whether that is permitted."""
+    """Mount it without a user namespace; return whether that is permitted.
+
+    What a process of several threads may do, and one that goes on to mount more.
+    """
     try:
         mount(Way.AS_ROOT)
     except OSError:
         return False
     return True
+
+
+def mount_if_permitted() -> bool:
+    """Mount it in the best way; return whether one is permitted."""
+    way = best_way()
+    mount(way)
+    return way is not Way.NONE
 
 
 def cover(how: str, folder: str) -> None:

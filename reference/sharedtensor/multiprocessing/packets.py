@@ -284,6 +284,7 @@ def batch_of(descriptors: Sequence[int]) -> OwnedDescriptor:
 
     Raises `ResourceError`.
     """
+    verify_sendable(b"", len(descriptors))
     doing = f"Sending {len(descriptors)} descriptors"
     try:
         with closing(by_reserve(_pair_of_sockets)) as made:

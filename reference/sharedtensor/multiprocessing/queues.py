@@ -197,6 +197,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         if not after_fork:
             self._notempty = _ThreadCondition(threading.Lock())
         self._has_written = False  # by this process, without a thread
+        self._given_up: threading.Thread | None = None
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
         """Return whether a message can be read, or is to be waited for without end.
@@ -232,7 +233,6 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             daemon=True,
         )
         try:
-            thread.start()
             if not self._joincancelled:
                 self._jointhread = util.Finalize(
                     thread,
@@ -246,9 +246,12 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 [self._buffer, self._notempty],
                 exitpriority=10,
             )
+            thread.start()
             self._thread = thread
         except BaseException:
-            # It may run, or be about to. It waits for the lock, which is held here.
+            # It may run, or be about to. It waits for the lock, which is held here. A
+            # `Finalize` whose making was interrupted fails when its object goes.
+            self._given_up = thread
             wanted.clear()
             self._notempty.notify()
             self._forget_thread()
