@@ -42,6 +42,7 @@ from hypothesis.stateful import (
 from records import NotHeld
 from sandbox import Sandbox, resources_of
 from sharedtensor.manager import messages
+from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 
 GOOD_CLIENT = Path(__file__).with_name("good_client.py")
@@ -395,7 +396,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Fuzz for some minutes, batch by batch; return the sentence of what held."""
     seconds, began, batches = given.minutes * 60, time.monotonic(), 0
     progress = records.Progress(round(seconds), "seconds")
-    with Sandbox() as sandbox, canaries(sandbox):
+    with Sandbox(mount_if_permitted) as sandbox, canaries(sandbox):
         subject = BadClients.subject = Subject(sandbox, given.daemon)
         while batches == 0 or time.monotonic() - began < seconds:
             one_batch(given.seed + batches, given.examples)

@@ -33,6 +33,7 @@ import records
 from group import DEADLINE, GRACE, OPERATIONS, UNTIL_KILLED, Group, Plan, planned
 from records import NotHeld
 from sandbox import Sandbox
+from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.process_tree import has_ended, wait_until
 
 STRIKES_AT_MOST = 12
@@ -174,7 +175,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     episodes: Counter[str] = Counter()
     progress = records.Progress(given.kills, "kills")
     record |= {"seed": given.seed, "mutant": given.mutant, "grace": given.grace}
-    with Sandbox() as sandbox:
+    with Sandbox(mount_if_permitted) as sandbox:
         record["private_shm"] = sandbox.has_private_shm
         while (done := totals["kills"].total()) < given.kills:
             progress.at(done)

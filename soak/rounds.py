@@ -29,6 +29,7 @@ from typing import Any
 import records
 from records import NotHeld
 from sandbox import ResourceCounts, Sandbox, resources_of
+from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.process_tree import wait_until
 from subjects import THE_LAST
 
@@ -87,7 +88,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
         "mutant": given.mutant,
     }
     record |= {**chosen, "warm_up": min(WARM_UP, rounds // 10), "bound": BOUND}
-    with Sandbox() as sandbox:
+    with Sandbox(mount_if_permitted) as sandbox:
         record["private_shm"] = sandbox.has_private_shm
         record["samples"] = {"round": [], "names": [], "semaphores": []}
         record["rounds"] = observe(sandbox, chosen, record, given.minutes)

@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, Self
 from sharedtensor_conformance.harness import ledger, process_tree
 from sharedtensor_conformance.harness.private_shm import mount_as_root
 from sharedtensor_conformance.harness.process_tree import SHM, ProcessTree, wait_until
+from sharedtensor_conformance.harness.supervisor import TRACKER_TIMEOUT, is_tracker
 
 MANAGER = "sharedtensor-manager"
 SEGMENTS = "sharedtensor-{pid}-"
@@ -42,12 +44,16 @@ class ResourceCounts(NamedTuple):
 
 
 class Sandbox(ProcessTree):
-    """All descendants of this process, and their files in `/dev/shm` and on disk."""
+    """All descendants of this process, and their files in `/dev/shm` and on disk.
 
-    def __init__(self) -> None:
+    Args:
+        mount: mounts a private `/dev/shm` if that is permitted.
+    """
+
+    def __init__(self, mount: Callable[[], bool] = mount_as_root) -> None:
         super().__init__()
         self.started: dict[int, subprocess.Popen[bytes]] = {}
-        self.has_private_shm = mount_as_root()
+        self.has_private_shm = mount()
         self.segments = ledger.Segments(SEGMENTS, self.has_private_shm, self.known_pids)
         self.folder = Path(tempfile.mkdtemp(prefix="sts-"))
 
@@ -115,9 +121,11 @@ class Sandbox(ProcessTree):
 
     def clear(self) -> None:
         """Kill all processes and remove all files; the sandbox can be used again."""
-        semaphores: set[int] = set()
-        self.kill(before_kill=lambda pid: semaphores.update(ledger.semaphores(pid)))
-        for name in [*self.names(), *ledger.named_semaphores(semaphores)]:
+        if not self.has_private_shm:  # resource trackers remove semaphores
+            self.kill(spare=is_tracker)
+            wait_until(lambda: not self.living(), TRACKER_TIMEOUT)
+        self.kill()
+        for name in self.names():
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(SHM, name))
         for path in self.folder.iterdir():

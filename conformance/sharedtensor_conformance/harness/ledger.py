@@ -186,15 +186,6 @@ def semaphores(pid: int) -> set[int]:
     return {int(fields[4]) for fields in mapped}
 
 
-def named_semaphores(inodes: set[int]) -> list[str]:
-    """Return the names of the semaphores with these inodes."""
-    return [
-        entry.name
-        for entry in os.scandir(SHM)
-        if entry.name.startswith("sem.") and entry.inode() in inodes
-    ]
-
-
 def sockets(pid: int) -> list[str]:
     """Return the paths of the UNIX sockets that a process has open."""
     inodes = {

@@ -261,12 +261,19 @@ class Supervisor:
             return True
         return is_tracker(pid)
 
+    def orphaned_semaphores(self) -> list[str]:
+        """Return the named semaphores that only killed processes had."""
+        return [
+            entry.name
+            for entry in os.scandir(SHM)
+            if entry.name.startswith("sem.") and entry.inode() in self.semaphores
+        ]
+
     def clean(self) -> None:
         """End everything and remove the names and files that would outlive it."""
         self.end()
         if not self.segments.private:
-            semaphores = ledger.named_semaphores(self.semaphores)
-            for name in [*self.segments.names(), *semaphores]:
+            for name in [*self.segments.names(), *self.orphaned_semaphores()]:
                 with suppress(OSError):
                     os.unlink(os.path.join(SHM, name))
         stage_folder.remove(self.job["root"])
