@@ -411,7 +411,12 @@ def pack_for_child(obj: Any) -> bytes:
     Its descriptors are in the outbox of the start. Clauses FD-6, FS-3, START-1.
     """
     outbox = transport.spawning_outbox()
-    payload = bytes(transport.sending(outbox, pack_into, outbox, obj))
+    return bytes(transport.sending(outbox, pack_announced, outbox, obj))
+
+
+def pack_announced(outbox: transport.Outbox, obj: Any) -> Any:
+    """Return the bytes of a message that does not wait: its names are announced."""
+    payload = pack_into(outbox, obj)
     announce_names(outbox)
     return payload
 
