@@ -59,8 +59,8 @@ class Environment:
         what: a description of it.
         as_root: whether root runs the command.
         open_files: the soft and the hard limit of open files; None keeps them.
-        container: whether root has the capabilities that it has in a container, with
-            process ids and 64 MiB of ``/dev/shm`` of its own.
+        container: whether root has the capabilities that it has in a container, a
+            namespace of process ids, and a ``/dev/shm`` of 64 MiB.
         namespaces: whether user namespaces may be made.
         variables: environment variables; ``{folder}`` is a folder of the command's.
         workers: the option ``-n``.

@@ -86,7 +86,7 @@ def taking(count: int) -> Iterator[None]:
             Need.DESCRIPTORS,
         )
     with contextlib.ExitStack() as taken:
-        with contextlib.ExitStack() as turn:  # one after the other: none waits for ever
+        with contextlib.ExitStack() as turn:  # in turn, so that no one starves
             _wait_for(turn, "turn", 1, 1)
             _wait_for(taken, "share", needed, available)
         _Part.is_taken = True
