@@ -9,6 +9,7 @@ A new kind of step is a method `step_<kind>`, with entries in `PROFILE_OF_STEP` 
 
 from __future__ import annotations
 
+import resource
 from functools import partial
 from typing import Any
 
@@ -61,6 +62,19 @@ TENSOR_COUNTS = (250, 251, 252, 253, 254, 255, 256, 505, 506, 507)
 
 The kernel passes at most 253 descriptors with one packet (unix(7), SCM_RIGHTS).
 """
+
+OTHER_DESCRIPTORS = 100
+"""More descriptors than a process of a history has for other things."""
+
+
+def tensor_count(number: int) -> int:
+    """Return one of `TENSOR_COUNTS`, or 253 less where a process may not open so many.
+
+    An implementation may need two descriptors for each tensor that it sends.
+    """
+    count = TENSOR_COUNTS[number % len(TENSOR_COUNTS)]
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return count if 2 * count + OTHER_DESCRIPTORS < limit else count - 253
 
 
 class TensorSteps(MessagePassing):
@@ -242,7 +256,7 @@ class TensorSteps(MessagePassing):
         if exchange is None:
             return
         sender, receiver, channel = exchange
-        count = TENSOR_COUNTS[count_number % len(TENSOR_COUNTS)]
+        count = tensor_count(count_number)
         size = self.pick_size(count_number // 13)
         putting, getting = self.actor(sender), self.actor(receiver)
         line = f"{count} tensors and {size} bytes"

@@ -7,6 +7,7 @@ step that concerned the failed object.
 """
 
 from sharedtensor_conformance.chapters.aliasing_histories import kinds_for
+from sharedtensor_conformance.chapters.lifetime_steps import TENSOR_COUNTS
 from sharedtensor_conformance.harness import clause
 
 
@@ -52,6 +53,7 @@ def test_histories_of_queues_end_as_the_model_says(lifetimes):
     vary=("strategy",),
     prefers="fork",
     isolated=True,
+    in_flight=max(TENSOR_COUNTS),
 )
 def test_histories_at_limits_end_as_the_model_says(lifetimes):
     """Messages have sizes, and as many tensors, at which something changes."""
