@@ -225,10 +225,8 @@ class Reserve:
         self.spare: list[OwnedDescriptor] = []
 
     def fill(self) -> None:
-        """Have all descriptors. Raises `OSError`."""
-        self.spare = [
-            owned for owned in self.spare if owned.fd >= 0
-        ]  # not the parent's
+        """Open what is missing: a forked child has none. Raises `OSError`."""
+        self.spare = [owned for owned in self.spare if owned.fd >= 0]
         while len(self.spare) < self.COUNT:
             null = os.devnull, os.O_RDONLY | os.O_CLOEXEC
             self.spare.append(OwnedDescriptor.opened_by(os.open, *null))

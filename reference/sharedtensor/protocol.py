@@ -50,7 +50,7 @@ LARGEST_COMMON = 4 << 20
 """A common segment has at most so many bytes, which one storage can keep."""
 
 RETRY_PAUSE = 0.005
-"""Seconds until a message that was accepted is announced again."""
+"""Seconds between two attempts to write a message that was accepted."""
 
 TABLE_SIZE = struct.Struct("!I")
 """How the size of a message's table is written behind it."""

@@ -104,7 +104,7 @@ class Outbox:
         return -1 if len(self.names) == 1 else ~list(self.names).index(address)
 
     def keep_first(self, count: int) -> None:
-        """Let go of the descriptors behind the first `count`, which are announcements.
+        """Drop the descriptors behind the first `count`, which are announcements.
 
         Those are the last of what is kept as well.
         """

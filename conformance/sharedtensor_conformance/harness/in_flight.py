@@ -68,7 +68,8 @@ def permitted() -> int | None:
 def taking(count: int) -> Iterator[None]:
     """Take `count` descriptors from the budget for the time of the block.
 
-    A process that has a part of it already takes no more: it would wait for itself.
+    A process that holds a part of it already takes nothing more, since it would wait
+    for itself.
 
     Raises:
         NotRun: the budget is smaller, or other runs do not return it.
