@@ -56,19 +56,20 @@ class ProcessException(SharedTensorError, RuntimeError):
     """One of the processes that were started together failed. Chapter SPAWN.
 
     Args:
-        message: what happened.
+        msg: what happened.
         error_index: the index of the process.
         error_pid: its process id.
     """
 
-    def __init__(self, message: str, error_index: int, error_pid: int):
-        super().__init__(message, error_index, error_pid)  # for copy and pickle
+    def __init__(self, msg: str, error_index: int, error_pid: int):
+        super().__init__(msg, error_index, error_pid)  # for copy and pickle
+        self.msg = msg
         self.error_index = error_index
         self.error_pid = error_pid
 
     def __str__(self) -> str:
         """Return what happened."""
-        return str(self.args[0])
+        return self.msg
 
 
 class ProcessRaisedException(ProcessException):
@@ -82,35 +83,44 @@ class ProcessExitedException(ProcessException):
     `signal_name`; None where nobody can know it.
     """
 
-    exit_code: int | None = 0
-    signal_name: str | None = None
+    def __init__(
+        self,
+        msg: str,
+        error_index: int,
+        error_pid: int,
+        exit_code: int | None,
+        signal_name: str | None = None,
+    ):
+        super().__init__(msg, error_index, error_pid)
+        self.args += (exit_code, signal_name)
+        self.exit_code = exit_code
+        self.signal_name = signal_name
 
     @classmethod
     def of(
         cls, index: int, pid: int, exit_code: int | None
     ) -> "ProcessExitedException":
         """Return the error for a process that ended so."""
-        error = cls(
-            f"Process {index} (pid {pid}) {_end_by(exit_code)}; the other processes "
-            "were ended.",
-            index,
-            pid,
+        msg = (
+            f"process {index} {_end_by(exit_code)}; its process id was {pid}, and the "
+            "other processes were ended."
         )
-        error.exit_code = exit_code
+        name = None
         if exit_code is not None and exit_code < 0:
-            error.signal_name = _signal_name(-exit_code)
-        return error
+            name = _signal_name(-exit_code)
+        return cls(msg, index, pid, exit_code, name)
 
 
 def _end_by(exit_code: int | None) -> str:
+    # Programs search for the words "process 0 terminated with", as PyTorch has them.
     if exit_code is None:
         return (
             "has ended, and how is not known, since this program ignores SIGCHLD or "
             "waits for all of its children itself (let it do neither)"
         )
     if exit_code < 0:
-        return f"was ended by {_signal_name(-exit_code)}"
-    return f"exited with status {exit_code}"
+        return f"terminated with signal {_signal_name(-exit_code)}"
+    return f"terminated with exit code {exit_code}"
 
 
 def _signal_name(number: int) -> str:

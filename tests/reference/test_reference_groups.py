@@ -54,6 +54,22 @@ def exit_without_a_word(index):
     os._exit(7)
 
 
+def test_failure_is_made_as_pytorch_makes_it():
+    error = errors.ProcessExitedException(
+        "its words", error_index=2, error_pid=18, exit_code=-9, signal_name="SIGKILL"
+    )
+    assert (error.msg, str(error)) == ("its words", "its words")
+    assert (error.exit_code, error.signal_name) == (-9, "SIGKILL")
+    assert errors.ProcessExitedException("its words", 1, 17, 3).signal_name is None
+    assert errors.ProcessRaisedException("its words", 1, 17).msg == "its words"
+
+
+def test_failure_is_told_in_the_words_that_programs_search_for():
+    told = [str(errors.ProcessExitedException.of(0, 18, code)) for code in (123, -6)]
+    assert "process 0 terminated with exit code 123" in told[0]
+    assert "process 0 terminated with signal SIGABRT" in told[1]
+
+
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize(
     "carried", [copy, lambda one: pickle.loads(pickle.dumps(one))], ids=["copy", "sent"]

@@ -132,8 +132,8 @@ class ProcessContext:
         process, told = self.processes[index], self._told(index)
         if isinstance(told, str):
             return ProcessRaisedException(
-                f"Process {index} (pid {process.pid}) raised an exception; the other "
-                f"processes were ended. Its traceback:\n{told}",
+                f"process {index} terminated with the following error; its process id "
+                f"was {process.pid}, and the other processes were ended:\n{told}",
                 index,
                 process.pid,
             )
