@@ -1,6 +1,8 @@
 """A device tensor is indexed, written and read like the array it was made from."""
 
+import copy
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -108,6 +110,45 @@ def test_neither_tensors_nor_storages_can_be_pickled_outside_a_channel():
         pickle.dumps(tensor)
     with pytest.raises(TypeError, match="send a tensor in it"):
         pickle.dumps(tensor.storage)
+
+
+def test_a_shallow_copy_is_an_alias():
+    tensor = cuda.tensor([1, 2], device=DEVICE)
+    tensor.grad, tensor.label = tensor, "weights"
+    made = copy.copy(tensor)
+    assert type(made) is cuda.CudaTensor
+    assert made.storage is tensor.storage
+    assert (made.grad, made.label) == (tensor, "weights")
+
+
+def test_a_deep_copy_has_memory_in_which_aliases_are_aliases():
+    tensor = cuda.tensor([1, 2, 3], device=DEVICE)
+    tensor.grad = tensor
+    empty = cuda.tensor(np.empty((0, 3)), device=DEVICE)
+    made, view, nothing = copy.deepcopy([tensor, tensor[1:], empty])
+    assert (made.tolist(), view.tolist(), nothing.shape) == ([1, 2, 3], [2, 3], (0, 3))
+    assert made.grad is made
+    assert made.storage is view.storage
+    view.write(0, 7)
+    assert (made.tolist(), tensor.tolist()) == ([1, 7, 3], [1, 2, 3])
+
+
+def test_an_attribute_crosses(peers):
+    tensor = cuda.tensor([1], device=DEVICE)
+    tensor.label = "weights"
+    peers[0].call(keep, "x", tensor)
+    assert peers[0].call(give, "x").label == "weights"
+
+
+class Named(cuda.CudaTensor):
+    """A subclass, which no reducer knows."""
+
+
+def test_a_subclass_is_refused():
+    tensor = cuda.tensor([1], device=DEVICE)
+    tensor.__class__ = Named
+    with pytest.raises(TypeError, match="none of a subclass"):
+        ForkingPickler.dumps(tensor)
 
 
 def test_a_device_of_another_size_than_asked_is_refused():

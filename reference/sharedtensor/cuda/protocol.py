@@ -75,6 +75,23 @@ def allocate_storage(state: DeviceState, nbytes: int) -> DeviceStorage:
     return refer_to(state, state.add_own(base, nbytes))
 
 
+def duplicate(storage: DeviceStorage) -> DeviceStorage:
+    """Return the storage of new memory with the same bytes.
+
+    Raises OutOfDeviceMemoryError, ForkError.
+    """
+    return storage.state.use(duplicate_storage, storage)
+
+
+def duplicate_storage(storage: DeviceStorage) -> DeviceStorage:
+    """Return a copy of a storage, by way of the host."""
+    driver, nbytes = storage.state.driver, storage.nbytes
+    made = allocate_storage(storage.state, nbytes)
+    content = driver.copy_to_host(storage.data_ptr(), nbytes)
+    driver.copy_to_device(made.data_ptr(), content)
+    return made
+
+
 def allocate_or_collect(state: DeviceState, nbytes: int) -> int:
     """Return the base of new memory; collect before it is short. Clause CUDA-26.
 

@@ -18,6 +18,9 @@ from .devices import device_state, local_name
 from .state import Message
 from .tensors import CudaTensor
 
+PLACE = ("storage", "byte_offset", "shape", "byte_strides", "dtype", "device")
+"""The attributes that say where the data are, and what."""
+
 View = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 
 
@@ -34,10 +37,12 @@ def reduce_tensor(tensor: CudaTensor) -> tuple[Any, ...]:
 
 
 def attributes_of(tensor: CudaTensor) -> dict[str, Any] | None:
-    """Return what a tensor has besides its data: flag and grad. Clause CUDA-31."""
-    if tensor.grad is None and not tensor.requires_grad:
-        return None
-    return {"requires_grad": tensor.requires_grad, "_grad": tensor.grad}
+    """Return what a tensor has besides its data: the flag, the grad, what was added.
+
+    Clause CUDA-31.
+    """
+    found = {name: one for name, one in vars(tensor).items() if name not in PLACE}
+    return None if found == {"requires_grad": False, "_grad": None} else found
 
 
 def rebuild_tensor(

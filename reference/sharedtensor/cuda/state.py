@@ -83,7 +83,11 @@ class DeviceStorage:
         return self.allocation.base
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("A device storage cannot be pickled; send a tensor in it.")
+        raise TypeError(
+            "Device memory has no bytes to pickle; send a tensor in it, a CudaTensor "
+            "and none of a subclass, through a channel of multiprocessing, or pickle "
+            "the NumPy array that .cpu() returns."
+        )
 
 
 class Message(NamedTuple):

@@ -10,9 +10,10 @@ there and waits here.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,11 +91,13 @@ class CudaTensor:
     def __repr__(self) -> str:
         return f"CudaTensor(shape={self.shape}, {self.dtype}, device={self.device!r})"
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(
-            "A device tensor has no bytes to pickle. Send it through a channel of "
-            "multiprocessing, or pickle the NumPy array that .cpu() returns."
-        )
+    def __deepcopy__(self, memo: dict[int, Any]) -> CudaTensor:
+        """Return a tensor in an allocation that the copies of its aliases share."""
+        made = memo[id(self)] = copy.copy(self)  # before its grad, which may be it
+        if self.storage is not None and id(self.storage) not in memo:
+            memo[id(self.storage)] = protocol.duplicate(self.storage)
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
 
     # Views
 
