@@ -36,20 +36,25 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     return Tensor(data, dtype, requires_grad)
 
 
-def zeros(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """Return a private tensor of zeros; memory is taken on first use."""
-    sizes, kind = new_shape(shape), check_dtype(_np.dtype(dtype))
+def zeros(*shape: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """Return a private tensor of zeros, of float32 unless another dtype is given.
+
+    Memory is taken on first use.
+    """
+    kind = check_dtype(_np.dtype("float32" if dtype is None else dtype))
+    sizes = new_shape(shape)
     storage = Storage(_prod(sizes) * kind.itemsize)
-    made = Tensor.from_storage(storage, kind.str, 0, sizes, contiguous(sizes))
+    made = Tensor.__new__(Tensor)
+    made.look_at(storage, kind.str, 0, sizes, contiguous(sizes))
     return made.requires_grad_(requires_grad)
 
 
-def empty(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
+def empty(*shape: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a private tensor whose values are unspecified; here they are zeros."""
     return zeros(*shape, dtype=dtype, requires_grad=requires_grad)
 
 
-def ones(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
+def ones(*shape: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a private tensor of ones."""
     return zeros(*shape, dtype=dtype).fill_(1).requires_grad_(requires_grad)
 

@@ -8,7 +8,10 @@ rest.
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from . import protocol
+from .layout import NUMERIC
 from .tensors import Tensor
 
 
@@ -44,7 +47,10 @@ class Module:
         for other in (self._parameters, self._buffers, self._modules, self.__dict__):
             if other is not home:
                 other.pop(name, None)
-        home[name] = value
+        if home is self.__dict__:
+            super().__setattr__(name, value)  # into a slot or a property, where one is
+        else:
+            home[name] = value
 
     def _home(self, name: str, value: Any) -> dict[str, Any]:
         """The dictionary to which an attribute belongs."""
@@ -110,13 +116,14 @@ class Module:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Copy values into the module's own tensors, which stay where they are.
 
-        Raises `KeyError` if the names differ, and changes nothing.
+        Raises `RuntimeError`, which lists what does not fit, and changes nothing then.
         """
         own = self.state_dict()
-        if own.keys() != state.keys():
-            different = ", ".join(sorted(own.keys() ^ state.keys()))
-            raise KeyError(
-                f"Only one of module and state has these names: {different}."
+        if misfits := list(_misfits(own, state)):
+            listed = "".join(f"\n  {each}" for each in misfits)
+            raise RuntimeError(
+                f"The state does not fit this {type(self).__name__}; nothing was "
+                f"changed. Load the state of a module of the same form.{listed}"
             )
         for name, value in own.items():
             value.copy_(state[name])
@@ -138,3 +145,16 @@ class Module:
         """Set the grads to None, so that later ones are private. Clause GRAD-4."""
         for parameter in self.parameters():
             parameter.grad = None
+
+
+def _misfits(own: dict[str, Tensor], state: dict[str, Any]) -> Iterator[str]:
+    for name, value in own.items():
+        if name not in state:
+            yield f"missing: {name}"
+            continue
+        given = np.asarray(state[name])
+        if given.dtype.kind not in NUMERIC:
+            yield f"no tensor: {name}, a {type(state[name]).__name__}"
+        elif given.shape != value.shape:
+            yield f"size mismatch: {name} of shape {given.shape}, not {value.shape}"
+    yield from (f"unexpected: {name}" for name in state if name not in own)

@@ -37,7 +37,7 @@ from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
 
-HANDLE_VERSION = 3
+HANDLE_VERSION = 4
 """The version of handles: raised when what they say, or what is beside them, changes.
 
 The manager's messages have none: one is started by the processes that use it.
@@ -261,16 +261,22 @@ def move_into(segment: strategies.Segment, source: strategies.Source) -> None:
 
 
 def export_tensor(tensor: TensorLike) -> tuple[Any, ...]:
-    """Return what a message says about a tensor: its storage, and the window on it.
-
-    The grad travels in the pickle's state, after the tensor itself is known, so that a
-    tensor which is its own grad can be sent. Clauses VIEW-1, GRAD-1, TRAIN-3.
-    """
+    """Return what a message says about a tensor. Clauses VIEW-1, GRAD-1, TRAIN-3."""
     refuse_non_leaf(tensor)
     warn_of_hooks(tensor)
-    flags = export_flags(tensor)
-    window = export_window(tensor)
-    arguments = (export_class(tensor), tensor.storage, window, flags)
+    return reduce_tensor(tensor)
+
+
+def reduce_tensor(tensor: TensorLike) -> tuple[Any, ...]:
+    """Return what any pickle says about a tensor: its storage, and the window on it.
+
+    The storage is an object of the pickle, so the pickler decides whether it is shared
+    or copied, and its memo has it once for all of its tensors. The grad travels in the
+    pickle's state, after the tensor itself is known, so that a tensor which is its own
+    grad can be sent. Clauses SHARE-14, SHARE-15.
+    """
+    what = export_class(tensor), tensor.storage, export_window(tensor)
+    arguments = (*what, export_flags(tensor), *new_arguments(tensor))
     extras = export_state(tensor)
     if extras is None:
         return _rebuild_tensor, arguments
@@ -305,6 +311,16 @@ def export_class(tensor: T) -> type[T]:
     return type(tensor)
 
 
+def new_arguments(tensor: TensorLike) -> tuple[Any, ...]:
+    """Return what `__new__` of the class gets, as pickle has it. Clause KIND-3."""
+    if hasattr(tensor, "__getnewargs_ex__"):
+        arguments, options = tensor.__getnewargs_ex__()
+        return arguments, options
+    if hasattr(tensor, "__getnewargs__"):
+        return (tensor.__getnewargs__(),)
+    return ()
+
+
 def export_window(tensor: TensorLike) -> Window:
     """Return the dtype, offset, shape and strides of a tensor.
 
@@ -322,14 +338,14 @@ def export_flags(tensor: TensorLike) -> tuple[bool, bool]:
 
 
 def export_state(tensor: TensorLike) -> tuple[Any, ...] | None:
-    """Return the grad and the attributes of a tensor, or None if it has neither.
+    """Return the grad and what a subclass adds, or None if there is neither.
 
-    Clause KIND-1.
+    Clauses KIND-1, KIND-3.
     """
-    grad, attributes = export_grad(tensor), tensor.__dict__
-    if grad is None and not attributes:
+    grad, state = export_grad(tensor), tensor.__getstate__()
+    if grad is None and state is None:
         return None
-    return grad, attributes
+    return grad, state
 
 
 def export_grad(tensor: TensorLike) -> TensorLike | None:
@@ -816,16 +832,19 @@ def rebuild_tensor(
     storage: StorageLike,
     window: Window,
     flags: tuple[bool, bool],
+    arguments: tuple[Any, ...] = (),
+    options: dict[str, Any] | None = None,
 ) -> T:
     """Return a new leaf over the storage, through the same window.
 
-    Each arrival is a tensor of its own, with a grad of its own. Clauses VIEW-1, VIEW-2,
-    GRAD-1, GRAD-9, SEC-7.
+    Each arrival is a tensor of its own, with a grad of its own. The arguments and the
+    options are for `__new__`. Clauses VIEW-1, VIEW-2, GRAD-1, GRAD-9, KIND-3, SEC-7.
 
     Raises `HandleError` if the window does not lie within the storage.
     """
+    made = tensor_class.__new__(tensor_class, *arguments, **(options or {}))
     try:
-        return tensor_class.from_storage(storage, *window, *flags)
+        return made.look_at(storage, *window, *flags)
     except (TypeError, ValueError) as error:
         raise HandleError(
             f"A message describes the window {window} on a storage of "
@@ -834,10 +853,14 @@ def rebuild_tensor(
 
 
 def attach_state(tensor: TensorLike, extras: tuple[Any, ...]) -> None:
-    """Give a rebuilt tensor its grad and its attributes. Clauses GRAD-2, GRAD-8."""
-    grad, attributes = extras
-    tensor.__dict__.update(attributes)
+    """Give a rebuilt tensor its grad and what a subclass adds.
+
+    Clauses GRAD-2, GRAD-8, KIND-1, KIND-3.
+    """
+    grad, state = extras
     attach_grad(tensor, grad)
+    if state is not None:
+        tensor.__setstate__(state)
 
 
 def attach_grad(tensor: TensorLike, grad: TensorLike | None) -> None:

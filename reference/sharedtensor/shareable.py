@@ -73,9 +73,12 @@ class TensorLike(Protocol):
         """Return whether it is conjugated when it is read."""
         ...
 
-    @classmethod
-    def from_storage(
-        cls,
+    def __setstate__(self, state: Any) -> None:
+        """Restore what `__getstate__` returns: what a subclass adds."""
+        ...
+
+    def look_at(
+        self,
         storage: Any,
         dtype: str,
         offset: int,
@@ -84,5 +87,5 @@ class TensorLike(Protocol):
         requires_grad: bool = ...,
         conjugated: bool = ...,
     ) -> Self:
-        """Return a leaf over a storage; raise if it does not lie within it."""
+        """Become a leaf over a storage; raise if the window is not within it."""
         ...

@@ -12,12 +12,13 @@ Results and clones are private. Views are tensors over the same storage.
 import copy
 import math
 import operator
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
 
-from . import reducers
+from . import protocol, reducers
 from .layout import check_dtype, contiguous, default_dtype, new_shape, sizes_of
 from .storage import Storage
 
@@ -25,8 +26,10 @@ from .storage import Storage
 class Tensor:
     """A window on a storage; `tensor(data)` and its relatives make one.
 
-    A subclass keeps its class and its attributes when it is sent, unless it defines
-    `__reduce__` or `__reduce_ex__`, which then decide.
+    Subclasses are copied, pickled and sent by the rules that Python has for objects,
+    `__slots__`, `__getstate__`, `__setstate__` and `__getnewargs_ex__` included: these
+    are about what the subclass adds. A subclass that defines `__reduce__` or
+    `__reduce_ex__` decides itself.
     """
 
     __slots__ = (
@@ -47,13 +50,15 @@ class Tensor:
     storage: Storage
     dtype: np.dtype
     hooks: dict[object, Callable[..., Any]]
+    _adds_slots = False  # by a subclass
     __hash__ = object.__hash__  # comparison is by element, identity is not
-    # An array on the left would else compute by element with us as an object.
-    __array_ufunc__ = None
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        if not {"__reduce__", "__reduce_ex__"} & set(vars(cls)):
+        others = (base for base in cls.__mro__ if base is not Tensor)
+        cls._adds_slots = any(vars(base).get("__slots__") for base in others)
+        reduced_as_we_do = cls.__reduce__ is Tensor.__reduce__
+        if reduced_as_we_do and cls.__reduce_ex__ is object.__reduce_ex__:
             reducers.register_tensors(cls)
 
     def __init__(self, data: Any = (), dtype: Any = None, requires_grad: bool = False):
@@ -81,9 +86,8 @@ class Tensor:
         self._grad: Tensor | None = None
         self.hooks = {}
 
-    @classmethod
-    def from_storage(
-        cls,
+    def look_at(
+        self,
         storage: Storage,
         dtype: str,
         offset: int,
@@ -92,15 +96,14 @@ class Tensor:
         requires_grad: bool = False,
         conjugated: bool = False,
     ) -> Self:
-        """Return a leaf over a storage, through a window in elements.
+        """Become a leaf over a storage, through a window in elements.
 
         Raises `TypeError` or `ValueError` if the window does not lie within it.
         """
-        made = cls.__new__(cls)
-        made._fill(storage, check_dtype(np.dtype(dtype)), offset, shape, strides)
-        made._requires_grad, made._conjugated = requires_grad, conjugated
-        made._array()
-        return made
+        self._fill(storage, check_dtype(np.dtype(dtype)), offset, shape, strides)
+        self._requires_grad, self._conjugated = requires_grad, conjugated
+        self._array()
+        return self
 
     # The window
 
@@ -162,8 +165,11 @@ class Tensor:
     def _values(self) -> np.ndarray:
         """Return the elements as they are read; the same memory unless conjugated."""
         array = self._array()
-        # NumPy makes a number of the conjugate of an array of no dimensions.
-        return np.asarray(array.conj()) if self._conjugated else array
+        if self._conjugated:
+            # NumPy makes a number of the conjugate of an array of no dimensions.
+            array = np.asarray(array.conj())
+            array.flags.writeable = False  # a write to it would be lost
+        return array
 
     # Other libraries' views of the memory
 
@@ -188,6 +194,27 @@ class Tensor:
         if dtype is not None:
             values = values.astype(dtype, copy=False)
         return values.copy() if copy else values
+
+    def __array_function__(
+        self, function: Any, types: Any, arguments: Any, options: Any
+    ) -> Any:
+        """Let the functions of NumPy compute with arrays over the memory."""
+        plain = {name: _plain(value) for name, value in options.items()}
+        return function(*_plain(arguments), **plain)
+
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        """Let NumPy compute by element: an operand of a tensor gives a tensor.
+
+        What has an `out`, such as ``array += tensor``, is an array.
+        """
+        if method == "at":  # it writes even to what is read-only
+            return NotImplemented
+        operation = getattr(ufunc, method)
+        result = self.__array_function__(operation, (), inputs, options)
+        is_new = method == "__call__" and ufunc.nout == 1 and "out" not in options
+        return self._computed(result, *inputs) if is_new else result
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -521,28 +548,55 @@ class Tensor:
         grad = ", requires_grad=True" if self._requires_grad else ""
         return f"{type(self).__name__}({values}, dtype={self.dtype}{grad})"
 
+    def __format__(self, form: str) -> str:
+        if self.numel() == 1 and (form or not self._shape):
+            return format(self.item(), form)
+        return super().__format__(form)
+
     # Copies and pickles
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
-        """Return a tensor with memory of its own. Clause SHARE-13."""
-        made = type(self).__new__(type(self))
-        memo[id(self)] = made  # before its grad, which may be the tensor itself
-        storage = copy.deepcopy(self.storage, memo)
-        made._fill(storage, self.dtype, self._offset, self._shape, self._strides)
-        made._conjugated, made._requires_grad = self._conjugated, self._requires_grad
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        made._grad = copy.deepcopy(self._grad, memo)
-        return made
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Reduce to the storage and the window on it, for pickles and for copies.
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Plain pickling copies: it has no peer with which memory could be shared.
-
-        Clause SHARE-13.
+        A plain pickle and a deep copy copy the storage, once for all of its tensors.
+        So the pickle of a small view is as large as its storage; that of a clone is
+        not. Clauses SHARE-13, SHARE-14.
         """
-        values = np.ascontiguousarray(self._values())
-        content = (self.dtype.str, self._shape, values.tobytes(), self._requires_grad)
-        state = (self._grad, self.__dict__)
-        return _from_values, (type(self), *content), state, None, None, _set_state
+        return protocol.reduce_tensor(self)
+
+    def __getstate__(self) -> Any:
+        """Return what a subclass adds, as `object` does. Clause KIND-3."""
+        if not self._adds_slots:
+            return self.__dict__ or None
+        state: Any = super().__getstate__()
+        attributes, slots = state
+        added = {name: slots[name] for name in slots.keys() - set(Tensor.__slots__)}
+        return (attributes, added) if added else attributes
+
+    def __setstate__(self, state: Any) -> None:
+        """Restore what a subclass adds, as pickle does. Clause KIND-3."""
+        attributes, slots = state if isinstance(state, tuple) else (state, {})
+        self.__dict__.update(attributes or {})
+        for name, value in slots.items():
+            setattr(self, name, value)
+
+    def __copy__(self) -> Any:
+        """Return a tensor over the same storage. Clause SHARE-15."""
+        return self._copied({}, lambda part: part)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return a tensor with memory of its own. Clauses SHARE-13, SHARE-14."""
+        return self._copied(memo, lambda part: copy.deepcopy(part, memo))
+
+    def _copied(self, memo: dict[int, Any], copied: Callable[[Any], Any]) -> Any:
+        """Return what a pickle of this tensor would give, made of copied parts."""
+        reduced: Any = self.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+        rebuild, arguments, *rest = reduced
+        made = memo[id(self)] = rebuild(*copied(arguments))
+        state, _, _, attach = (*rest, None, None, None, None)[:4]
+        if state is not None:  # copied last, since the grad may be the tensor itself
+            (attach or type(made).__setstate__)(made, copied(state))
+        return made
 
 
 reducers.register_tensors(Tensor)
@@ -572,19 +626,6 @@ def _is_basic(part: Any) -> bool:
     """Return whether an index selects a view and not a copy."""
     whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
     return whole or part is None or part is Ellipsis or isinstance(part, slice)
-
-
-def _from_values(
-    cls: Any, dtype: str, shape: tuple[int, ...], content: bytes, requires_grad: bool
-) -> Any:
-    storage = Storage(len(content))
-    storage.memory.bytes[:] = content
-    return cls.from_storage(storage, dtype, 0, shape, contiguous(shape), requires_grad)
-
-
-def _set_state(tensor: Tensor, state: tuple[Any, ...]) -> None:
-    tensor._grad, attributes = state
-    tensor.__dict__.update(attributes)
 
 
 def _forward(operation: Callable[..., Any]) -> Callable[..., Tensor]:

@@ -269,6 +269,218 @@ def test_subclass_keeps_its_class_attributes_and_memory():
         through_a_queue(computed)
 
 
+def through_a_pickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+COPIES = {"pickle": through_a_pickle, "deep": copy.deepcopy}
+CARRIERS = {**COPIES, "message": through_a_queue, "shallow": copy.copy}
+
+
+class Slotted(sharedtensor.Tensor):
+    """A subclass with a slot, and one that it leaves empty."""
+
+    __slots__ = ("__private", "empty", "mark")
+
+    def __init__(self, data, mark):
+        super().__init__(data)
+        self.mark, self.__private = mark, [mark]
+
+    def parts(self):
+        assert not hasattr(self, "empty")
+        return self.mark, self.__private
+
+
+class SlottedParameter(sharedtensor.Parameter):
+    """A parameter with a slot beside attributes."""
+
+    __slots__ = ("mark",)
+
+    def __init__(self, data, mark):
+        super().__init__(data)
+        self.mark = self.label = mark
+
+    def parts(self):
+        return self.mark, self.label
+
+
+class Stateful(sharedtensor.Tensor):
+    """A subclass that says what can be pickled of it."""
+
+    def __init__(self, data, mark):
+        super().__init__(data)
+        self.mark, self.lock = mark, threading.Lock()
+
+    def __getstate__(self):
+        return (self.mark,)
+
+    def __setstate__(self, state):
+        (self.mark,) = state
+        self.lock = threading.Lock()
+
+    def parts(self):
+        assert not self.lock.locked()
+        return self.mark
+
+
+class Filtered(Stateful):
+    """A subclass that calls what it inherits."""
+
+    def __getstate__(self):
+        return sharedtensor.Tensor.__getstate__(self) | {"lock": None}
+
+    def __setstate__(self, state):
+        sharedtensor.Tensor.__setstate__(self, state)
+        self.lock = threading.Lock()
+
+
+class MadeWithOption(sharedtensor.Tensor):
+    """A subclass whose `__new__` needs a keyword."""
+
+    def __new__(cls, *arguments, mark):
+        made = super().__new__(cls)
+        made.made_with = mark
+        return made
+
+    def __init__(self, data, mark):
+        super().__init__(data)
+
+    def __getnewargs_ex__(self):
+        return (), {"mark": self.made_with}
+
+    def __getstate__(self):
+        return None
+
+    def parts(self):
+        return self.made_with
+
+
+class MadeWithArgument(sharedtensor.Tensor):
+    """A subclass whose `__new__` needs an argument."""
+
+    def __new__(cls, data, mark):
+        made = super().__new__(cls)
+        made.made_with = mark
+        return made
+
+    def __init__(self, data, mark):
+        super().__init__(data)
+
+    def __getnewargs__(self):
+        return None, self.made_with
+
+    __getstate__ = MadeWithOption.__getstate__
+    parts = MadeWithOption.parts
+
+
+class Reducing(Slotted):
+    """A subclass that adds to what it inherits."""
+
+    def __reduce_ex__(self, version):
+        rebuild, arguments, (grad, state), *rest = super().__reduce_ex__(version)
+        state[1]["mark"] += " again"
+        return rebuild, arguments, (grad, state), *rest
+
+    def parts(self):
+        return self.mark.removesuffix(" again"), self.mark.endswith(" again")
+
+
+class InheritsReducing(Reducing):
+    """What a class inherits decides, too."""
+
+
+SUBCLASSES = [
+    *(Slotted, SlottedParameter, Stateful, Filtered),
+    *(MadeWithOption, MadeWithArgument),
+]
+
+
+@pytest.mark.parametrize("carry", CARRIERS.values(), ids=CARRIERS)
+@pytest.mark.parametrize("kind", SUBCLASSES)
+def test_subclass_is_carried_by_the_rules_of_python(kind, carry):
+    tensor = kind([1.0, 2.0], mark="mark")
+    tensor.grad = sharedtensor.tensor([3.0, 4.0])
+    made = carry(tensor)
+    assert type(made) is kind
+    assert made.tolist() == [1, 2]
+    assert made.parts() == tensor.parts()
+    assert made.requires_grad is tensor.requires_grad
+    assert made.grad.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("carry", CARRIERS.values(), ids=CARRIERS)
+@pytest.mark.parametrize("kind", [Reducing, InheritsReducing])
+def test_subclass_that_reduces_itself_decides(kind, carry):
+    tensor = kind([1.0, 2.0], mark="mark")
+    made = carry(tensor)
+    assert (type(made), made.parts()) == (kind, ("mark", True))
+    aliases = carry in (through_a_queue, copy.copy)
+    assert (made.storage is tensor.storage) is aliases
+
+
+def test_subclass_whose_new_gets_too_little_is_refused_by_name():
+    tensor = MadeWithOption([1.0], mark="mark")
+    with_nothing = tensor.__reduce__()[1][:4]
+    with pytest.raises(TypeError, match="mark"):
+        sharedtensor.protocol.rebuild_tensor(*with_nothing)
+
+
+def test_subclass_with_a_part_that_cannot_be_pickled_is_refused():
+    tensor = Slotted([1.0], mark=threading.Lock())
+    for carry in (through_a_pickle, copy.deepcopy, through_a_queue):
+        with pytest.raises(TypeError, match="lock"):
+            carry(tensor)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_one_memory_is_one_memory_in_a_copy(grid, copied):
+    views = [view(grid) for view in VIEWS.values()]
+    parameters = [sharedtensor.Parameter(grid, False) for _ in range(2)]
+    made = copied([*views, *parameters, grid.storage])
+    storage = made.pop()
+    assert storage is not grid.storage
+    assert all(each.storage is storage for each in made)
+    for each, original in zip(made, [*views, *parameters], strict=True):
+        assert each.tolist() == original.tolist()
+        assert each.stride() == original.stride()
+
+
+def test_shallow_copy_is_an_alias(grid):
+    grid.grad, grid.label = grid, [1]
+    made = copy.copy(grid)
+    assert type(made) is sharedtensor.Tensor
+    assert made is not grid
+    assert made.storage is grid.storage
+    assert (made.grad, made.label) == (grid.grad, grid.label)
+    assert made.label is grid.label
+    lazy = copy.copy(sharedtensor.tensor(np.array([1j])).conj())
+    assert lazy.is_conj()
+
+
+@pytest.mark.parametrize("carry", CARRIERS.values(), ids=CARRIERS)
+def test_module_with_slots_is_carried(carry):
+    module = SlottedModule()
+    module.weight, module.mark, module.doubled = sharedtensor.Parameter([1.0]), "m", 3
+    made = carry(module)
+    assert (made.mark, made.doubled, made._half) == ("m", 3, 1.5)
+    assert made.weight.tolist() == [1]
+    assert "mark" not in vars(module)
+
+
+class SlottedModule(sharedtensor.Module):
+    """A module with a slot and a property."""
+
+    __slots__ = ("mark",)
+
+    @property
+    def doubled(self):
+        return 2 * self._half
+
+    @doubled.setter
+    def doubled(self, value):
+        self._half = value / 2
+
+
 def test_module_arrives_with_tied_parameters_tied():
     module = sharedtensor.Module()
     module.first = sharedtensor.Parameter(sharedtensor.ones(2))
@@ -281,8 +493,74 @@ def test_module_arrives_with_tied_parameters_tied():
     assert received.state_dict().keys() == {"first", "inner.second", "steps"}
     received.load_state_dict({n: t + 1 for n, t in module.state_dict().items()})
     assert module.first.tolist() == [2, 2]
-    with pytest.raises(KeyError, match="inner"):
-        module.load_state_dict({"first": module.first, "steps": module.steps})
+
+
+def test_state_that_does_not_fit_changes_nothing_and_is_told_whole():
+    module = sharedtensor.Module()
+    for name in ("fits", "wide", "thing", "missing"):
+        setattr(module, name, sharedtensor.Parameter(sharedtensor.zeros(2)))
+    state = {"fits": sharedtensor.ones(2), "wide": sharedtensor.ones(1)}
+    with pytest.raises(RuntimeError) as caught:
+        module.load_state_dict({**state, "thing": None, "other": 1})
+    told = str(caught.value).splitlines()[1:]
+    assert told == [
+        "  size mismatch: wide of shape (1,), not (2,)",
+        "  no tensor: thing, a NoneType",
+        "  missing: missing",
+        "  unexpected: other",
+    ]
+    assert all(not one.any() for one in module.parameters())
+
+
+def test_number_is_formatted_and_more_is_not():
+    assert f"{sharedtensor.tensor(0.25):.4f} {sharedtensor.tensor([7]):03d}" == (
+        "0.2500 007"
+    )
+    assert f"{sharedtensor.tensor(3)}" == "3"
+    pair = sharedtensor.tensor([1, 2])
+    assert f"{pair}" == str(pair)
+    with pytest.raises(TypeError, match="format"):
+        f"{pair:.1f}"
+
+
+def test_functions_of_numpy_take_tensors():
+    tensor = sharedtensor.tensor([[1.0, 2.0], [3.0, 5.0]])
+    assert (np.sum(tensor), np.mean(tensor), np.max(tensor)) == (11, 2.75, 5)
+    assert np.sum(tensor, axis=0).tolist() == [4, 7]
+    assert np.concatenate([tensor, tensor]).shape == (4, 2)
+    array = inside = np.ones((2, 2))
+    array += tensor
+    assert array is inside
+    assert array.tolist() == [[2, 3], [4, 6]]
+    np.add(array, 1, out=tensor)
+    assert tensor.tolist() == [[3, 4], [5, 7]]
+    assert np.add.reduce(tensor).tolist() == [8, 11]
+
+
+def test_operand_of_numpy_gives_a_tensor_that_is_no_leaf():
+    leaf = sharedtensor.ones(2, requires_grad=True)
+    for result in (np.ones(2) * leaf, np.multiply(leaf, 2), np.float32(3) - leaf):
+        assert type(result) is sharedtensor.Tensor
+        assert not result.is_leaf
+
+
+def test_write_of_numpy_to_a_conjugated_tensor_is_refused():
+    lazy = sharedtensor.tensor(np.array([1j, 2j])).conj()
+    assert np.sum(lazy) == -3j
+    for write in (
+        lambda: np.copyto(lazy, 0),
+        lambda: np.add(lazy, 1, out=lazy),
+        lambda: np.put(lazy, [0], 1),
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            write()
+    with pytest.raises(TypeError, match="NotImplemented"):
+        np.add.at(lazy, [0], 1)
+
+
+def test_no_dtype_is_the_default_one():
+    for make in (sharedtensor.zeros, sharedtensor.ones, sharedtensor.empty):
+        assert make(2, dtype=None).dtype == sharedtensor.float32
 
 
 def test_state_dict_aliases_the_module():

@@ -53,7 +53,10 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
-    kinds=("parameter", "subclass", "empty_parameter", "empty_subclass"),
+    kinds=(
+        *("parameter", "subclass", "slotted", "stateful"),
+        *("empty_parameter", "empty_subclass"),
+    ),
     negative_strides=True,
     devices=("cpu", "simulated", "emulated", "cuda"),
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
@@ -132,18 +135,19 @@ class ReferenceOperations(TorchLike):
         tensor[index] = value
 
     def make_kind(self, kind: str) -> Tensor:
-        """Return a parameter, or a tensor of a subclass that has an attribute."""
+        """Return a parameter, or a tensor of a subclass that has a label."""
         values = [] if kind.startswith("empty") else [1.0, 2.0, 3.0]
         if kind.endswith("parameter"):
             return import_module("sharedtensor.nn").Parameter(values)
         kinds = import_module("sharedtensor_conformance.adapters.reference_kinds")
-        return kinds.labelled(values, "weights")
+        return kinds.labelled(kind.removeprefix("empty_"), values, "weights")
 
     def describe(self, tensor: Tensor) -> list[Any]:
-        """Return class, shape, dtype, values, the flag and all attributes."""
+        """Return class, shape, dtype, values, the flag and the label."""
         kind = type(tensor).__qualname__
         window = [list(tensor.shape), str(tensor.dtype), self.values(tensor)]
-        return [kind, *window, bool(tensor.requires_grad), *vars(tensor).items()]
+        label = getattr(tensor, "label", "")
+        return [kind, *window, bool(tensor.requires_grad), label]
 
     def change(self, tensor: Tensor, value: int) -> bool:
         """Write the first element, where there is one."""

@@ -1,5 +1,7 @@
 """Chapter KIND: kinds of tensors other than a window on a storage."""
 
+from functools import partial
+
 from sharedtensor_conformance.chapters.shared_steps import judging, unthreaded_channel
 from sharedtensor_conformance.harness import attempt, check, clause
 
@@ -95,3 +97,22 @@ def test_tensor_of_any_kind_that_arrives_is_shared(
             before, seen = seen, one.describe()
             check(seen != before, "the change is seen where it was made")
             check.equal(other.describe(), seen, "the other side sees it")
+
+
+@clause("KIND-3", vary=("strategy",), prefers="fork", may_corrupt=True)
+def test_copy_of_a_tensor_of_any_kind_is_as_it_is_or_is_refused(
+    owner, peer, tensor_kind
+):
+    """The owner copies and pickles a tensor; the owner and a peer read the pickle."""
+    tensor = owner.make_kind(tensor_kind)
+    expected = tensor.describe()
+    for how in ("shallow_copy", "deep_copy"):
+        made, _ = attempt(partial(owner.request, "act", how, tensor))
+        if made is not None:
+            check.equal(made.describe(), expected, f"the {how} is as the tensor")
+    content, _ = attempt(partial(owner.request, "act", "pickled", tensor))
+    for reader in (owner, peer) if content else ():
+        made, _ = attempt(partial(reader.request, "act", "unpickled", content))
+        if made is not None:
+            check.equal(made.describe(), expected, "what the pickle has is as it")
+    check.equal(tensor.describe(), expected, "the tensor is as it was")

@@ -820,3 +820,82 @@ def test_pickle_made_while_a_message_is_made_copies_the_values(
                 check.equal(one.values(), before, "a copy has the values")
             check_private_memory(tensor, *copies)
         sender.send(tensor, receiver, channel)
+
+
+PART = Layout("part", 1, (2,), (2,))
+"""The first and the third element of a tensor after its first one."""
+
+
+def check_base_and_view_in_copies(sender, receiver, copies):
+    """Check on both sides that a base and a view are aliases in copies of both.
+
+    `copies` is `deep_copies` or `copies_by_pickle`.
+    """
+    base = sender.make([91, 92, 93, 94])
+    arrived = sender.send(base, receiver)
+    for actor, own, other in ((sender, base, receiver), (receiver, arrived, sender)):
+        both = [own, actor.view(own, PART)]
+        for whole, part in copies(both, actor, other):
+            check.equal(part.values(), [92, 94], "the view has its values")
+            whole.write(3, 95)
+            check.equal(part.values(), [92, 95], "it reads what is written")
+            part.write(0, 96)
+            check.equal(whole.values(), [91, 96, 93, 95], "and so does its base")
+    check.equal(base.values(), [91, 92, 93, 94], "the original has its values")
+
+
+@clause("SHARE-14", profiles=("views",), vary=("strategy",))
+def test_base_and_view_are_aliases_in_a_pickle(sender, receiver):
+    """Both sides of a base and a view pickle them together; each reads both pickles."""
+    check_base_and_view_in_copies(sender, receiver, copies_by_pickle)
+
+
+@clause("SHARE-14", profiles=("views",), vary=("strategy",))
+def test_base_and_view_are_aliases_in_a_deep_copy(sender, receiver):
+    """Both sides of a base and a view copy them together."""
+    check_base_and_view_in_copies(sender, receiver, deep_copies)
+
+
+def check_module_and_state_in_copies(sender, receiver, copies):
+    """Check on both sides that a module and its state are aliases in copies of both.
+
+    `copies` is `deep_copies` or `copies_by_pickle`.
+    """
+    module = sender.make_module({"weight": [97, 98]})
+    there = sender.send(module, receiver)
+    for actor, own, other in ((sender, module, receiver), (receiver, there, sender)):
+        both = [own, actor.state_dict(own)]
+        for made, state in copies(both, actor, other):
+            weight = made.actor.parameters(made)["weight"]
+            check_shared_memory(weight, state["weight"])
+    weight = sender.parameters(module)["weight"]
+    check.equal(weight.values(), [97, 98], "the original has its values")
+
+
+@clause("SHARE-14", profiles=("modules",), vary=("strategy",))
+def test_module_and_its_state_are_aliases_in_a_pickle(sender, receiver):
+    """Both sides of a module pickle it with its state; each reads both pickles."""
+    check_module_and_state_in_copies(sender, receiver, copies_by_pickle)
+
+
+@clause("SHARE-14", profiles=("modules",), vary=("strategy",))
+def test_module_and_its_state_are_aliases_in_a_deep_copy(sender, receiver):
+    """Both sides of a module copy it with its state."""
+    check_module_and_state_in_copies(sender, receiver, deep_copies)
+
+
+@clause("SHARE-15", vary=("strategy",))
+def test_shallow_copy_is_an_alias(sender, receiver):
+    """Both sides copy a tensor, before and after it is sent."""
+    tensor = sender.make([1, 2, 3, 4, 5, 6], shape=(6,))
+    early = sender.request("act", "shallow_copy", tensor)
+    arrived = sender.send(tensor, receiver)
+    late = receiver.request("act", "shallow_copy", {"in": arrived})["in"]
+    made = [early, sender.request("act", "shallow_copy", tensor)]
+    made.append(receiver.request("act", "shallow_copy", arrived))
+    for one, own in zip(made, (tensor, tensor, arrived), strict=True):
+        check.equal(one.same_object_as(own), False, "it is another tensor")
+        check.equal(one.shape(), own.shape(), "of the same shape")
+        check.equal(one.dtype(), own.dtype(), "and dtype")
+        check_shared_memory(own, one)
+    check.equal(late.same_object_as(arrived), True, "a container has the same tensor")

@@ -178,6 +178,11 @@ def deep_copy(actor: Any, value: Any) -> Any:
     return actor.by_implementation(lambda: copy.deepcopy(value))
 
 
+def shallow_copy(actor: Any, value: Any) -> Any:
+    """Return a shallow copy of a value."""
+    return actor.by_implementation(lambda: copy.copy(value))
+
+
 # Objects with tensors in their attributes
 
 

@@ -19,9 +19,9 @@ LARGEST_BOUND = 1000
 
 
 def _copy_where(condition, export_tensor):
-    return lambda tensor: (
-        tensor.__reduce_ex__(4) if condition() else export_tensor(tensor)
-    )
+    from sharedtensor_conformance.adapters.copy import export_copy
+
+    return lambda tensor: (export_copy if condition() else export_tensor)(tensor)
 
 
 @mutant("pool_tasks_are_copies", "CHAN-1", replaces="protocol.export_tensor")
@@ -767,9 +767,11 @@ def rest_of_a_chunk_is_copied(export_tensor):
         in_pool = "_handle_tasks" in threading.current_thread().name
         met = 0 if outbox is None else len(outbox.keep) + len(outbox.storages)
         later = in_pool and met > 1
-        return tensor.__reduce_ex__(4) if later else export_tensor(tensor)
+        return (export_copy if later else export_tensor)(tensor)
 
     from sharedtensor import transport
+
+    from sharedtensor_conformance.adapters.copy import export_copy
 
     return export
 

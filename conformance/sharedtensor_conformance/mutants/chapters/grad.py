@@ -103,7 +103,8 @@ def grads_begin_with_their_storage(attach_grad):
     def attach(tensor, grad):
         if grad is not None and not grad.requires_grad:
             window = 0, grad.shape, contiguous(grad.shape)
-            grad = Tensor.from_storage(grad.storage, grad.dtype.str, *window)
+            dtype = grad.dtype.str
+            grad = Tensor.__new__(Tensor).look_at(grad.storage, dtype, *window)
         attach_grad(tensor, grad)
 
     return attach

@@ -58,3 +58,39 @@ def subclass_is_copied(export_tensor):
         return export_tensor(tensor) if known else export_copy(tensor)
 
     return export
+
+
+@mutant("slots_stay_behind", "KIND-1", "KIND-3", replaces="protocol.export_state")
+def slots_stay_behind(export_state):
+    """Only the attributes of a tensor of a subclass are pickled, and not its slots."""
+
+    def export(tensor):
+        grad, state = export_state(tensor) or (None, None)
+        return grad, state[0] if type(state) is tuple and len(state) == 2 else state
+
+    return export
+
+
+@mutant(
+    "states_are_not_asked_for", "KIND-1", "KIND-3", replaces="protocol.export_state"
+)
+def states_are_not_asked_for(export_state):
+    """The attributes are pickled, whatever a subclass has as `__getstate__`."""
+    from sharedtensor import Tensor, protocol
+
+    def export(tensor):
+        found = Tensor.__getstate__(tensor)
+        return protocol.export_grad(tensor), found
+
+    return export
+
+
+@mutant("deep_copies_lose_the_parts", "KIND-3", replaces="tensors.Tensor.__deepcopy__")
+def deep_copies_lose_the_parts(deepcopy):
+    """A deep copy of a tensor of a subclass has its values alone."""
+
+    def copy(self, memo):
+        made = memo[id(self)] = type(self)(self.detach().tolist())
+        return made
+
+    return copy

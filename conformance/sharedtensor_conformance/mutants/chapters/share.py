@@ -1,5 +1,6 @@
 """Mutants of the move into shared memory."""
 
+import copy
 import ctypes
 import mmap
 import os
@@ -353,7 +354,7 @@ def clones_of_large_tensors_see_writes(clone, map_shared):
         made = type(self.storage)(self.storage.nbytes)
         segment.strategy.map_again(made.memory, segment)
         window = self.storage_offset(), self.shape, self.stride()
-        return type(self).from_storage(made, self.dtype.str, *window)
+        return self.detach().look_at(made, self.dtype.str, *window)
 
     return _map_otherwise_during(map_or_clone, map_shared, _map_privately)
 
@@ -366,42 +367,38 @@ def _find_pickled(pid, key, rebuild, arguments):
     return rebuild(*arguments) if found is None else found.detach()
 
 
-@mutant("pickles_name_the_tensor", "SHARE-13", replaces="tensors.Tensor.__reduce_ex__")
-def pickles_name_the_tensor(reduce_ex):
+@mutant("pickles_name_the_tensor", "SHARE-13", replaces="tensors.Tensor.__reduce__")
+def pickles_name_the_tensor(reduce):
     """A pickle that is read in the process of its tensor gives the same memory."""
 
-    def reduce(self, protocol):
-        rebuild, arguments, *_ = reduce_ex(self, protocol)
+    def reduce_to_name(self):
+        rebuild, arguments, *_ = reduce(self)
         _pickled[id(self)] = self
         return _find_pickled, (os.getpid(), id(self), rebuild, arguments)
 
-    return reduce
+    return reduce_to_name
 
 
 @mutant(
     "large_pickles_name_the_tensor",
     "SHARE-13",
-    replaces="tensors.Tensor.__reduce_ex__",
+    replaces="tensors.Tensor.__reduce__",
 )
-def large_pickles_name_the_tensor(reduce_ex):
+def large_pickles_name_the_tensor(reduce):
     """A pickle of 64 KiB or more that its tensor's process reads has its memory."""
-    named = pickles_name_the_tensor(reduce_ex)
-    return lambda self, protocol: (
-        named if self.storage.nbytes >= LARGE else reduce_ex
-    )(self, protocol)
+    named = pickles_name_the_tensor(reduce)
+    return lambda self: (named if self.storage.nbytes >= LARGE else reduce)(self)
 
 
 @mutant(
     "pickles_of_views_name_the_tensor",
     "SHARE-13",
-    replaces="tensors.Tensor.__reduce_ex__",
+    replaces="tensors.Tensor.__reduce__",
 )
-def pickles_of_views_name_the_tensor(reduce_ex):
+def pickles_of_views_name_the_tensor(reduce):
     """A pickle of a view of a part that is read in its process has its memory."""
-    named = pickles_name_the_tensor(reduce_ex)
-    return lambda self, protocol: (named if _is_a_part(self) else reduce_ex)(
-        self, protocol
-    )
+    named = pickles_name_the_tensor(reduce)
+    return lambda self: (named if _is_a_part(self) else reduce)(self)
 
 
 @mutant(
@@ -439,47 +436,47 @@ def _rebuild_while_it_lives(pid, rebuild, arguments):
     return rebuild(*arguments)
 
 
-@mutant("pickles_need_their_maker", "SHARE-13", replaces="tensors.Tensor.__reduce_ex__")
-def pickles_need_their_maker(reduce_ex):
+@mutant("pickles_need_their_maker", "SHARE-13", replaces="tensors.Tensor.__reduce__")
+def pickles_need_their_maker(reduce):
     """A pickle cannot be read when the process that made it has gone."""
 
-    def reduce(self, protocol):
-        rebuild, arguments, *state = reduce_ex(self, protocol)
+    def reduce_with_maker(self):
+        rebuild, arguments, *state = reduce(self)
         return _rebuild_while_it_lives, (os.getpid(), rebuild, arguments), *state
 
-    return reduce
+    return reduce_with_maker
 
 
 @mutant(
     "pickles_narrow_the_numbers",
     "SHARE-13",
-    replaces="tensors.Tensor.__reduce_ex__",
+    replaces="tensors.Tensor.__reduce__",
 )
-def pickles_narrow_the_numbers(reduce_ex):
+def pickles_narrow_the_numbers(reduce):
     """A pickle has numbers of 64 bits with a fraction as numbers of 32 bits."""
 
-    def reduce(self, protocol):
+    def reduce_narrowed(self):
         if self.dtype == "float64":
             self = type(self)(self.detach().numpy().astype("float32"))
-        return reduce_ex(self, protocol)
+        return reduce(self)
 
-    return reduce
+    return reduce_narrowed
 
 
 @mutant(
     "pickles_widen_the_numbers",
     "SHARE-13",
-    replaces="tensors.Tensor.__reduce_ex__",
+    replaces="tensors.Tensor.__reduce__",
 )
-def pickles_widen_the_numbers(reduce_ex):
+def pickles_widen_the_numbers(reduce):
     """A pickle has numbers of 32 bits with a fraction as numbers of 64 bits."""
 
-    def reduce(self, protocol):
+    def reduce_widened(self):
         if self.dtype == "float32":
             self = type(self)(self.detach().numpy().astype("float64"))
-        return reduce_ex(self, protocol)
+        return reduce(self)
 
-    return reduce
+    return reduce_widened
 
 
 @mutant(
@@ -542,22 +539,57 @@ def deep_copies_are_shared_again(deepcopy):
 @mutant(
     "pickles_in_a_message_are_handles",
     "SHARE-13",
-    replaces=("tensors.Tensor.__reduce_ex__", "storage.Storage.__reduce_ex__"),
+    replaces="storage.Storage.__reduce_ex__",
 )
-def pickles_in_a_message_are_handles(reduce_tensor, reduce_storage):
+def pickles_in_a_message_are_handles(reduce_ex):
     """What is pickled while a message is made is taken for a part of the message."""
     from sharedtensor import protocol, transport
 
-    def is_part():
-        return transport.current_outbox() is not None
+    def reduce(self, version):
+        is_part = transport.current_outbox() is not None
+        return protocol.export_storage(self) if is_part else reduce_ex(self, version)
 
-    return (
-        lambda self, version: (
-            protocol.export_tensor(self) if is_part() else reduce_tensor(self, version)
-        ),
-        lambda self, version: (
-            protocol.export_storage(self)
-            if is_part()
-            else reduce_storage(self, version)
-        ),
+    return reduce
+
+
+@mutant("aliases_part_in_pickles", "SHARE-14", replaces="tensors.Tensor.__reduce__")
+def aliases_part_in_pickles(reduce):
+    """A pickle has the memory of each tensor once more."""
+
+    def reduce_alone(self):
+        rebuild, (kind, storage, *rest), *state = reduce(self)
+        return rebuild, (kind, storage.clone(), *rest), *state
+
+    return reduce_alone
+
+
+@mutant(
+    "aliases_part_in_deep_copies", "SHARE-14", replaces="tensors.Tensor.__deepcopy__"
+)
+def aliases_part_in_deep_copies(deepcopy):
+    """A deep copy of a tensor does not know what is copied with it."""
+    return lambda self, memo: deepcopy(self, {})
+
+
+@mutant(
+    "deep_copies_of_parameters_part", "SHARE-14", replaces="tensors.Tensor.__deepcopy__"
+)
+def deep_copies_of_parameters_part(deepcopy):
+    """A deep copy of a parameter does not know what is copied with it."""
+    from sharedtensor import Parameter
+
+    return lambda self, memo: deepcopy(
+        self, {} if isinstance(self, Parameter) else memo
     )
+
+
+@mutant("shallow_copies_copy", "SHARE-15", replaces="tensors.Tensor.__copy__")
+def shallow_copies_copy(shallow_copy):
+    """A shallow copy of a tensor has memory of its own, as that of an array has."""
+    return lambda self: copy.deepcopy(self)
+
+
+@mutant("shallow_copy_is_the_tensor", "SHARE-15", replaces="tensors.Tensor.__copy__")
+def shallow_copy_is_the_tensor(shallow_copy):
+    """A shallow copy of a tensor is the tensor itself."""
+    return lambda self: self

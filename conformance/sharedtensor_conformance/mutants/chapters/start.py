@@ -26,10 +26,11 @@ def flattens_arguments(export_window):
 @mutant("copies_arguments", "START-2", replaces="protocol.export_tensor")
 def copies_arguments(export_tensor):
     """A tensor among the arguments of a spawned process is a copy."""
+    from sharedtensor_conformance.adapters.copy import export_copy
 
     def export(tensor):
         spawning = get_spawning_popen() is not None
-        return tensor.__reduce_ex__(4) if spawning else export_tensor(tensor)
+        return export_copy(tensor) if spawning else export_tensor(tensor)
 
     return export
 

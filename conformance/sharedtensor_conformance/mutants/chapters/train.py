@@ -10,9 +10,11 @@ def parameters_are_copies(export_tensor):
     """Parameters arrive with their values, as copies; other tensors are shared."""
     from sharedtensor import Parameter
 
+    from sharedtensor_conformance.adapters.copy import export_copy
+
     def export(tensor):
         copied = isinstance(tensor, Parameter)
-        return tensor.__reduce_ex__(4) if copied else export_tensor(tensor)
+        return export_copy(tensor) if copied else export_tensor(tensor)
 
     return export
 

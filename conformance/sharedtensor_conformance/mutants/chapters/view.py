@@ -8,9 +8,15 @@ def _change_window(change, export_window):
 
 
 def _copy_where(condition, export_tensor):
-    return lambda tensor: (
-        tensor.__reduce_ex__(4) if condition(tensor) else export_tensor(tensor)
-    )
+    """Return an export of contiguous copies of the tensors for which that is so."""
+    from sharedtensor_conformance.adapters.copy import export_copy
+
+    def export(tensor):
+        if condition(tensor):
+            return export_copy(tensor.detach().clone())
+        return export_tensor(tensor)
+
+    return export
 
 
 @mutant(
