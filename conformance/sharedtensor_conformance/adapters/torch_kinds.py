@@ -20,18 +20,86 @@ torch = import_module("torch")
 VALUES = [1.0, 2.0, 3.0, 4.0]
 
 
-Labelled = type("Labelled", (torch.Tensor,), {"__module__": __name__, "label": ""})
+def _subclass_of_tensors(name: str, **names: Any) -> Any:
+    return type(name, (torch.Tensor,), {"__module__": __name__, **names})
+
+
+class Note:
+    """What a program keeps beside a tensor; pickled by itself, it is empty."""
+
+    text = ""
+
+    def __getstate__(self) -> None:
+        """Return nothing."""
+
+
+def _label(tensor: Tensor) -> str:
+    return str(tensor.note.text)
+
+
+def _set_label(tensor: Tensor, label: str) -> None:
+    tensor.note = Note()
+    tensor.note.text = label
+
+
+Labelled = _subclass_of_tensors("Labelled", label="")
 """A subclass, whose tensors have an attribute."""
+
+Slotted = _subclass_of_tensors("Slotted", __slots__=("label",))
+"""A subclass, whose tensors have a slot."""
+
+Stateful = _subclass_of_tensors(
+    "Stateful",
+    label=property(_label, _set_label),
+    __getstate__=lambda tensor: (tensor.label,),
+    __setstate__=lambda tensor, state: _set_label(tensor, *state),
+)
+"""A subclass, whose tensors say what is pickled of them."""
+
+
+def _new_wrapper(cls: Any, first: Tensor, second: Tensor) -> Tensor:
+    made = torch.Tensor._make_wrapper_subclass(cls, first.shape, dtype=first.dtype)
+    made.first, made.second = first, second
+    return made
+
+
+def _compute_with_parts(
+    cls: Any, function: Any, types: Any, arguments: Any = (), options: Any = None
+) -> Tensor:
+    """Return the wrapper of what a function returns of each of the two parts."""
+    map_tensors = import_module("torch.utils._pytree").tree_map_only
+
+    def computed(part: str) -> Tensor:
+        given = [arguments, options or {}]
+        plain = map_tensors(cls, lambda each: getattr(each, part), given)
+        return function(*plain[0], **plain[1])
+
+    return cls(computed("first"), computed("second"))
+
+
+Wrapper: Any = _subclass_of_tensors(
+    "Wrapper",
+    __new__=_new_wrapper,
+    __init__=lambda wrapper, *parts: None,
+    __torch_dispatch__=classmethod(_compute_with_parts),
+    __tensor_flatten__=lambda wrapper: (["first", "second"], None),
+    __tensor_unflatten__=lambda parts, *rest: Wrapper(parts["first"], parts["second"]),
+)
+"""A subclass, whose tensors have no memory of their own and wrap two tensors."""
 
 
 def _square() -> Tensor:
     return torch.tensor(VALUES).reshape(2, 2)
 
 
-def _subclass() -> Tensor:
-    made = torch.tensor(VALUES).as_subclass(Labelled)
+def _subclass(cls: Any) -> Tensor:
+    made = torch.tensor(VALUES).as_subclass(cls)
     made.label = "weights"
     return made
+
+
+def _wrapper() -> Tensor:
+    return Wrapper(torch.tensor([1, 2]), torch.tensor([3, 4]))
 
 
 def _nested() -> Tensor:
@@ -97,7 +165,10 @@ def _array() -> np.ndarray[Any, Any]:
 KINDS: dict[str, Callable[[], Tensor]] = {
     "parameter": lambda: torch.nn.Parameter(torch.tensor(VALUES)),
     "buffer": lambda: torch.nn.Buffer(torch.tensor(VALUES)),
-    "subclass": _subclass,
+    "subclass": lambda: _subclass(Labelled),
+    "slotted": lambda: _subclass(Slotted),
+    "stateful": lambda: _subclass(Stateful),
+    "wrapper": _wrapper,
     "quantized": lambda: torch.quantize_per_tensor(_square(), 0.5, 3, torch.quint8),
     "quantized_channels": lambda: torch.quantize_per_channel(
         _square(), torch.tensor([0.5, 0.25]), torch.tensor([0, 1]), 0, torch.qint8
@@ -123,6 +194,9 @@ def make(kind: str) -> Tensor:
 
 def describe(tensor: Tensor) -> list[Any]:
     """Return everything that makes the tensor what it is."""
+    if isinstance(tensor, Wrapper):
+        parts = describe(tensor.first), describe(tensor.second)
+        return ["Wrapper", str(tensor.dtype), list(tensor.shape), *parts]
     flags = ("requires_grad", "is_quantized", "is_nested", "is_sparse", "is_meta")
     more: list[Any] = [bool(getattr(tensor, flag)) for flag in flags]
     more += [tensor.is_neg(), tensor.is_conj()]
@@ -166,7 +240,7 @@ def change(tensor: Tensor, value: int) -> bool:
     """Write the first value in place, where it can be."""
     if tensor.is_meta or tensor.is_quantized:
         return False
-    plain = tensor.detach()
+    plain = tensor.second if isinstance(tensor, Wrapper) else tensor.detach()
     if tensor.is_nested:
         plain = plain.unbind()[0]
     elif tensor.layout == torch.sparse_coo:

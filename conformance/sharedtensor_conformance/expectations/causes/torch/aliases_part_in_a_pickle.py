@@ -1,0 +1,15 @@
+"""A plain pickle of a tensor and a view of it has the memory of each on its own."""
+
+import pickle
+import sys
+
+import torch
+
+base = torch.zeros(4)
+base_there, view_there = pickle.loads(pickle.dumps([base, base[1:3]]))
+base_there.fill_(5)
+if view_there.tolist() == [5, 5]:
+    sys.exit(1)
+print(
+    f"the base has {base_there.tolist()}, the view of its middle {view_there.tolist()}"
+)

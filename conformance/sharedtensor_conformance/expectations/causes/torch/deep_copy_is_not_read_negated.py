@@ -1,0 +1,12 @@
+"""A deep copy of a view that is read negated has the values, and is not read so."""
+
+import copy
+import sys
+
+import torch
+
+view = torch.tensor([1 + 2j]).conj().imag
+copied = copy.deepcopy(view)
+if copied.is_neg():
+    sys.exit(1)
+print(f"negated: the view {view.is_neg()}, its copy {copied.is_neg()}")
