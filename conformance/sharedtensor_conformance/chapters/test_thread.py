@@ -109,7 +109,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
 
 @clause("THREAD-4", isolated=True, channels=("simple_queue",))
 def test_simple_queue_uses_no_thread(stage):
-    """Owner and peer send each other tensors, and no thread starts in them.
+    """Owner and peer send each other tensors and drop them; no thread starts in them.
 
     An object beside the last one sends a tensor of its own while it is pickled.
     """
@@ -125,6 +125,8 @@ def test_simple_queue_uses_no_thread(stage):
                 tensor = sender.make([number, 2, 3])
                 arrived = sender.send(tensor, receiver, "simple_queue")
                 check.equal(arrived.values(), [number, 2, 3], "it arrives")
+                for dropped in (tensor, arrived):
+                    dropped.drop()
             logging = sender.sends_when_pickled([sender.make([4])], receiver, logs)
             message = [logging, sender.make([5])]
             sender.put(message, receiver, "simple_queue")

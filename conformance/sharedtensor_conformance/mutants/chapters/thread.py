@@ -126,6 +126,18 @@ def simple_queue_waits_for_a_thread(put):
     return put_by_thread
 
 
+@mutant("drop_leaves_it_to_a_thread", "THREAD-4", replaces="strategies.release_segment")
+def drop_leaves_it_to_a_thread(release_segment):
+    """What is dropped is given back by a thread, which ends then."""
+
+    def release_by_thread(segment):
+        thread = threading.Thread(target=segment.strategy.release, args=(segment,))
+        thread.start()
+        thread.join()
+
+    return release_by_thread
+
+
 @mutant(
     "thread_forgets_what_has_gone", "THREAD-4", replaces="protocol.remember_storage"
 )
