@@ -91,6 +91,14 @@ def temporary():
 
 
 @pytest.fixture
+def broken_python(tmp_path):
+    """The path of what has the name of an interpreter, and fails."""
+    path = tmp_path / "python3"
+    path.symlink_to("/bin/false")
+    return str(path)
+
+
+@pytest.fixture
 def environment(temporary):
     return {
         **os.environ,

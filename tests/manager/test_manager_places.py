@@ -78,26 +78,41 @@ def test_a_grace_period_that_is_no_time_is_an_error(new_client, grace):
     assert failure.value.args[0] == "ManagerError"
 
 
-def test_an_interpreter_that_does_not_start_is_an_error(new_client, temporary):
+def test_an_interpreter_that_does_not_start_is_an_error(
+    new_client, temporary, broken_python
+):
     client = new_client()
     with pytest.raises(Exception, match="ended at once, with status 1") as failure:
         client.run(
             "import multiprocessing.spawn as s\n"
-            "s.set_executable('/bin/false')\nclient.address()"
+            f"s.set_executable({broken_python!r})\nclient.address()"
         )
     assert failure.value.args[0] == "ManagerError"
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("known", [None, b""])
-def test_a_program_that_does_not_know_its_python_is_told_what_to_do(new_client, known):
+@pytest.mark.parametrize("known", [None, b"", "/bin/true", "/nowhere/python3"])
+def test_a_program_that_does_not_know_its_python_is_told_what_to_do(
+    new_client, temporary, known
+):
     client = new_client()
-    with pytest.raises(Exception, match="set_executable") as failure:
+    with pytest.raises(Exception, match="no Python interpreter is known") as failure:
         client.run(
-            "import multiprocessing.spawn as s\n"
-            f"s._python_exe = {known!r}\nclient.address()"
+            "import sys, multiprocessing.spawn as s\n"
+            f"s._python_exe = sys.executable = {known!r}\nclient.address()"
         )
     assert failure.value.args[0] == "ManagerError"
+    assert "file_descriptor" in failure.value.args[1]
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("known", [None, "/bin/true"])
+def test_python_that_runs_the_program_starts_the_manager_if_no_other_can(
+    new_client, known
+):
+    client = new_client()
+    client.run(f"import multiprocessing.spawn as s\ns._python_exe = {known!r}")
+    assert client.call("status")["clients"] == 1
 
 
 UNDER_A_MASK = """

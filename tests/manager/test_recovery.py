@@ -168,17 +168,18 @@ def test_release_says_nothing_of_a_dead_manager(new_client, name, exists, eventu
     eventually(lambda: not exists(name))
 
 
-def test_a_successor_that_cannot_be_is_an_error(new_client, name):
+def test_a_successor_that_cannot_be_is_an_error(new_client, name, broken_python):
     owner = new_client()
     owner.call("register", name)
     kill_manager(owner)
-    with pytest.raises(Exception, match="'/bin/false' runs Python") as failure:
+    with pytest.raises(Exception, match=f"'{broken_python}' runs Python") as failure:
         owner.run(
             "import multiprocessing.spawn as s\n"
             "python = s.get_executable()\n"
-            "s.set_executable('/bin/false')\n"
+            "s.set_executable(broken)\n"
             "client.register(name)",
             name=name,
+            broken=broken_python,
         )
     assert failure.value.args[0] == "ManagerError"
     owner.run("s.set_executable(python)")

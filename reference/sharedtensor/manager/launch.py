@@ -23,10 +23,12 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import select
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -45,6 +47,13 @@ GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
 DEFAULT_GRACE = 0.5
 BACKLOG = 1024
 RETRY = 0.002  # seconds until something is tried again
+INTERPRETER = re.compile(r"(python|pypy|graalpy)[\d.]*[a-z]*(-[a-z]+)?")
+RUN_FROM_ARCHIVE = """
+import sys
+sys.path.append(sys.argv.pop(1))
+from manager import daemon
+daemon.main(sys.argv[1:])
+"""
 NO_PIPE = errno.ENOENT, errno.ENXIO, errno.ENODEV
 
 
@@ -288,12 +297,20 @@ def command(inherited: tuple[int, int], directory: str) -> list[str]:
         interpreter(),
         "-I",
         "-S",
-        os.path.abspath(daemon.__file__),
+        *script(),
         daemon.TITLE,
         *map(str, inherited),
         directory,
         str(grace_period()),
     ]
+
+
+def script() -> list[str]:
+    """Return what the interpreter runs, which is also possible from a zip archive."""
+    path = os.path.abspath(daemon.__file__)
+    if os.path.isfile(path):
+        return [path]
+    return ["-c", RUN_FROM_ARCHIVE, os.path.dirname(os.path.dirname(path))]
 
 
 def process_options(inherited: tuple[int, int]) -> dict[str, Any]:
@@ -315,15 +332,30 @@ def process_options(inherited: tuple[int, int]) -> dict[str, Any]:
 def interpreter() -> str:
     """Return the Python that `multiprocessing` starts its children with.
 
-    Raises `ManagerError` where it has none, as in a program that embeds Python.
+    Where that is no Python, the one that runs this program. In a frozen program, and in
+    one that embeds Python, either may be the program itself, which is never started as
+    a manager. Raises `ManagerError` if there is no other.
     """
-    found = multiprocessing_spawn.get_executable()
-    if not found:
-        raise ManagerError(
-            "A manager cannot be started, since the path of Python is not known here. "
-            "Set it with multiprocessing.set_executable()."
-        )
-    return os.fsdecode(found)
+    found = multiprocessing_spawn.get_executable(), sys.executable
+    for path in map(os.fsdecode, filter(None, found)):
+        if is_python(path):
+            return path
+    raise ManagerError(
+        "A shared-memory manager cannot be started, since no Python interpreter is "
+        f"known here: neither multiprocessing's executable nor sys.executable is one, "
+        f"{found!r}, as in a program that is frozen or embeds Python. Use the strategy "
+        "file_descriptor, which needs no manager, or set the path of an interpreter "
+        "with multiprocessing.set_executable()."
+    )
+
+
+def is_python(path: str) -> bool:
+    """Return whether a file is an interpreter, as its name or that of its target says.
+
+    Nobody can try it: a program that is none would do whatever it does.
+    """
+    names = map(os.path.basename, (path, os.path.realpath(path)))
+    return os.access(path, os.X_OK) and any(map(INTERPRETER.fullmatch, names))
 
 
 def grace_period() -> float:
@@ -357,7 +389,8 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
     if status:
         raise ManagerError(
             f"The shared-memory manager ended at once, with status {status}. Check "
-            f"that {interpreter()!r} runs Python and that {daemon.SHM} exists."
+            f"that {interpreter()!r} runs Python and can read {daemon.__file__!r}, and "
+            f"that {daemon.SHM} exists."
         )
 
 
