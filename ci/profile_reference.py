@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import sharedtensor
-from sharedtensor import manager, multiprocessing, protocol, state
+from sharedtensor import multiprocessing, protocol, state
+from sharedtensor.manager import client as manager
 
 STRATEGIES = ("file_descriptor", "file_system")
 WARM_UP = 100

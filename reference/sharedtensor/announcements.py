@@ -14,9 +14,10 @@ the thread that pickles knows which one applies:
 
 from typing import Any, Protocol
 
-from . import manager, transport
+from . import transport
 from .descriptors import OwnedDescriptor
 from .errors import ResourceError, pass_on
+from .manager import client as manager
 
 
 class Announcement(Protocol):

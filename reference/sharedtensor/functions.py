@@ -1,11 +1,10 @@
-"""The names of the package, see its `__all__`; most are defined in other modules."""
+"""The names of the package; most are defined in other modules."""
 
 from math import prod as _prod
 from typing import Any
 
 import numpy as _np
 
-from . import DTYPES as _DTYPES
 from .errors import HandleError as HandleError
 from .errors import ManagerError as ManagerError
 from .errors import NestedMoveError as NestedMoveError
@@ -23,8 +22,42 @@ from .storage import Storage as Storage
 from .strategies import get_all_sharing_strategies as get_all_sharing_strategies
 from .tensors import Tensor as Tensor
 
-globals().update({name: _np.dtype(name) for name in _DTYPES if name != "bool"})
-bool_ = _np.dtype("bool")
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "longdouble"),
+    *("complex64", "complex128", "clongdouble"),
+)
+
+bool_, int8, int16, int32, int64, *_others = map(_np.dtype, DTYPES)
+uint8, uint16, uint32, uint64, *_others = _others
+float16, float32, float64, longdouble, *_others = _others
+complex64, complex128, clongdouble = _others
+
+__all__ = [
+    *("bool_" if name == "bool" else name for name in DTYPES),
+    "HandleError",
+    "ManagerError",
+    "Module",
+    "NestedMoveError",
+    "NonLeafError",
+    "Parameter",
+    "ResizeError",
+    "ResourceError",
+    "SharedTensorError",
+    "Storage",
+    "StrategyError",
+    "Tensor",
+    "arange",
+    "empty",
+    "from_numpy",
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "ones",
+    "set_sharing_strategy",
+    "tensor",
+    "zeros",
+]
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:

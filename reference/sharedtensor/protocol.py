@@ -11,9 +11,7 @@ conformance suite makes its mutants so.
 """
 
 import contextlib
-import copyreg
 import errno
-import io
 import pickle
 import struct
 import time
@@ -24,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import reduction
 from typing import Any, Protocol, TypeVar
 
-from . import announcements, manager, memory, segments, state, strategies, transport
+from . import announcements, memory, segments, state, strategies, transport
 from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
 from .errors import (
     HandleError,
@@ -33,6 +31,7 @@ from .errors import (
     pass_on,
     resource_error,
 )
+from .manager import client as manager
 from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
@@ -448,18 +447,11 @@ def pack_into(outbox: transport.Outbox, obj: Any) -> Any:
 
 
 def pickle_object(obj: Any) -> memoryview:
-    """Pickle an object as `ForkingPickler` does, whatever is registered there.
+    """Pickle an object by whatever is registered with `ForkingPickler`.
 
-    Its chain of tables, which it makes when it is called, is a chain of Python calls
-    for each object. Clauses CHAN-3, RESHARE-6.
+    Clauses CHAN-3, RESHARE-6.
     """
-    buffer = io.BytesIO()
-    pickler = reduction.ForkingPickler.__new__(reduction.ForkingPickler)
-    pickle.Pickler.__init__(pickler, buffer)
-    registered = reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-    pickler.dispatch_table = copyreg.dispatch_table | registered
-    pickler.dump(obj)
-    return buffer.getbuffer()
+    return reduction.ForkingPickler.dumps(obj)
 
 
 def export_table(storages: list[StorageLike]) -> bytes:

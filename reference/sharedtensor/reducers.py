@@ -6,8 +6,9 @@ alone: it copies. Each class is registered where it is defined, subclasses of `T
 too, so a process that has a tensor, however it came by it, can send it.
 """
 
+import copyreg
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, ClassVar
 
 from . import protocol
 from .shareable import StorageLike, TensorLike
@@ -34,3 +35,20 @@ def reduce_tensor(tensor: TensorLike) -> tuple[Any, ...]:
 def reduce_storage(storage: StorageLike) -> tuple[Any, ...]:
     """Reduce a storage: `ForkingPickler` calls it. Clause VIEW-3."""
     return protocol.export_storage(storage)
+
+
+class _Reducers(dict[type, Any]):
+    """The table of a pickler, which finds what is registered later as well.
+
+    What is pickled may itself define a class of tensors, or import one. The copy that
+    `ForkingPickler` makes of its tables for each object would not have the class, and
+    its tensors would be copied. Clause CHAN-3.
+    """
+
+    __missing__: ClassVar[Any] = reduction.ForkingPickler._extra_reducers.__getitem__  # type: ignore[attr-defined]
+
+    def copy(self) -> "_Reducers":
+        return _Reducers(copyreg.dispatch_table)
+
+
+reduction.ForkingPickler._copyreg_dispatch_table = _Reducers()  # type: ignore[attr-defined]

@@ -14,8 +14,9 @@ import os
 import weakref
 from typing import Any, Protocol
 
-from . import announcements, manager, memory, segments, transport
+from . import announcements, memory, segments, transport
 from .errors import HandleError, StrategyError
+from .manager import client as manager
 
 
 class Segment:

@@ -23,7 +23,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from multiprocessing import reduction
+from multiprocessing import reduction, resource_sharer
 from multiprocessing.context import get_spawning_popen
 from typing import Any, ParamSpec, TypeVar
 
@@ -344,8 +344,6 @@ def _export_to_others(fd: int) -> Any:
     inherited = _inherited()  # by the child that is started; each number once
     is_taken = fd in inherited or fd < AFTER_STREAMS
     if is_taken or room_in_child() <= 0:
-        from multiprocessing import resource_sharer
-
         return resource_sharer.DupFd(fd)
     return reduction.DupFd(fd)
 

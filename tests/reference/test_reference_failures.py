@@ -14,14 +14,14 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, eventually, limit_for, own_names
-from sharedtensor import manager, memory, protocol, segments, state
+from sharedtensor import memory, protocol, segments, state
 from sharedtensor.descriptors import ReceivedDescriptors
+from sharedtensor.manager import client as manager
 from sharedtensor.multiprocessing import packets
 
 
 @pytest.fixture
 def no_descriptor_left():
-    sharedtensor.zeros(1)  # imports what the first tensor needs
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(8), hard))
     taken = []

@@ -12,8 +12,9 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, eventually, mappings, own_names
-from sharedtensor import manager, state
+from sharedtensor import state
 from sharedtensor.manager import client
+from sharedtensor.manager import client as manager
 
 CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
 

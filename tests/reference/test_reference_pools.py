@@ -10,7 +10,7 @@ import threading
 import pytest
 import sharedtensor
 from reference_peer import limit_for
-from sharedtensor.multiprocessing import pools
+from sharedtensor.multiprocessing import pool as pools
 from sharedtensor_conformance.harness.checks import wait_until
 
 TIMEOUT = 30.0

@@ -11,7 +11,7 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import descriptors, eventually, limit_for, own_names
-from sharedtensor import manager
+from sharedtensor.manager import client as manager
 
 MANY = 300  # more than a child inherits one by one
 ROOM = 40  # descriptors, enough to start a child

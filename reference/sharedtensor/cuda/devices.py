@@ -43,12 +43,16 @@ def is_available() -> bool:
 
 def unavailable_reason() -> str | None:
     """Return in one sentence why there is no real CUDA device; None if there is."""
-    return cupy_driver.unavailable_reason()
+    with _lock:  # it may import CuPy, and a fork waits for that
+        return cupy_driver.unavailable_reason()
 
 
 def device_count(kind: str = "cuda") -> int:
     """Return how many devices there are of a kind, `cuda` or `sim`."""
-    return DEVICES if kind == "sim" else cupy_driver.device_count()
+    if kind == "sim":
+        return DEVICES
+    with _lock:
+        return cupy_driver.device_count()
 
 
 def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
@@ -136,7 +140,8 @@ def local_name(identity: str) -> str:
     """
     if identity.startswith("sim:"):
         return identity
-    return f"cuda:{cupy_driver.index_of(identity)}"
+    with _lock:
+        return f"cuda:{cupy_driver.index_of(identity)}"
 
 
 def _parts(device: str) -> tuple[str, int]:

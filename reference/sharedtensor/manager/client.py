@@ -13,8 +13,7 @@ any thread, between any two operations, perhaps while that very thread is inside
 module. Therefore it never waits for a lock: what it has to say is queued, and sent when
 the lock is free (see `finalizers`). An operation that arrives in a thread that holds
 the lock already takes the same queue and is sent as soon as the interrupted one is
-done. No module is imported while the lock is held, and every wait on a manager is
-bounded.
+done. Every wait on a manager is bounded.
 
 **Fork.** A forked child must not use its parent's connection: their messages would mix,
 and the death of either would go unseen. Nor may it register its inherited holds only
@@ -24,7 +23,7 @@ through its own connection: the manager adds it as a client that holds what the 
 holds at that point (`children_inherit_nothing`). The child inherits the other end and
 the parent closes it. If the fork fails, or the child dies at once, the end of that
 connection releases everything. A signal handler can fork while a fork is prepared, and
-two threads can at once, so each fork has its own of all that (see the package).
+two threads can at once, so each fork has its own of all that (see `Fork`).
 
 **A killed manager** is noticed by the next call, which goes on with a successor (see
 `conversation`). A process that makes no call looks once, when it exits, whether its
@@ -39,10 +38,13 @@ counted a message there, since counted messages must not be without any client
 
 import contextlib
 import functools
+import operator
 import os
+import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import util
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..descriptors import OwnedDescriptor, by_reserve
 from ..errors import (
@@ -53,12 +55,39 @@ from ..errors import (
     resource_error,
 )
 from ..finalizers import Busy, FinalizerLock, Job, Postponed
-from . import Fork, launch, messages
+from . import launch, messages
 from .link import Link
 from .serving import complete
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+
+
+class Fork:
+    """What this process has prepared for one fork, and holds until that is done.
+
+    Attributes:
+        lock: the block of the client's lock, which is left with the last reference.
+        connections: for the child, by the address of their manager.
+    """
+
+    __slots__ = ("connections", "lock")
+
+    def __init__(self) -> None:
+        self.lock: Iterator[bool] | None = None
+        self.connections: dict[str, socket.socket | None] = {}
+
+
+class _Forks(threading.local):
+    """The forks that this thread is making, the innermost last; None before it begins.
+
+    There are several where a signal handler forks while a fork is being prepared.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Fork | None] = []
+        self.append = self.made.append
+        self.pop = self.made.pop
 
 
 class Client:
@@ -270,7 +299,7 @@ class Client:
 
     # --- fork
 
-    def before_fork(self, forks: Sequence[Fork]) -> None:
+    def before_fork(self, forks: Sequence[Any]) -> None:
         """Prepare a connection for the child at each manager with names.
 
         It is the last fork that is prepared. Clauses START-3, LIFE-22, MGR-11.
@@ -368,9 +397,36 @@ def register_exit(client: Client) -> None:
 _client = Client()
 register_exit(_client)
 util.register_after_fork(_client, register_exit)
-# The package registers these: see there.
 before_fork = _client.before_fork
 after_fork_in_child = _client.after_fork_in_child
+
+_forks = _Forks()
+
+
+def _prepare_fork() -> None:
+    _forks.made[-1] = Fork()
+    before_fork(_forks.made)
+
+
+def _begin_forked_child() -> None:
+    after_fork_in_child(_forks.made)
+
+
+# Sharing takes the lock of `state` first and the client's second, and so has a fork to:
+# the hooks before it run in the reverse order of their registration, and `state`, which
+# is imported later, registers its own later.
+os.register_at_fork(before=_prepare_fork, after_in_child=_begin_forked_child)
+
+# Python ignores what a signal handler raises in a hook, wherever that is then, and a
+# signal that comes during the fork is handled where the next function of Python begins.
+# So what begins a fork and what ends it are functions of C (FAULT-2). No function has a
+# `Fork` in a variable, where the traceback of an exception would keep it.
+_end = functools.partial(operator.methodcaller("pop"), _forks)
+os.register_at_fork(
+    before=functools.partial(operator.methodcaller("append", None), _forks),
+    after_in_parent=_end,
+    after_in_child=_end,
+)
 
 
 def register(name: str, address: str | None = None) -> None:

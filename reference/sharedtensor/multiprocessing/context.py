@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import protocol, transport
 from ..errors import ResourceError, ignoring
+from . import connection, packets, pool, queues
 
 LARGEST_IN_A_PIPE = 2048
 """Bytes of a process that are written into the pipe of a child that is spawned.
@@ -51,8 +52,6 @@ class _Packed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pack the process, and let the child inherit. Clauses FD-6, FS-3, START-1."""
-        from . import packets
-
         payload = protocol.pack_for_child(self._process)
         outbox = transport.spawning_outbox()
         descriptors, in_a_file, in_a_batch = outbox.descriptors, 0, 0
@@ -76,12 +75,8 @@ def _unpacked(
     """Return the process in the child. What nothing in it takes is closed."""
     descriptors = transport.take_inherited(handles)
     if in_a_batch:
-        from . import packets
-
         packets.open_batch(descriptors, in_a_batch)
     if in_a_file:
-        from . import packets
-
         payload = packets.content_of(descriptors, in_a_file)
     return protocol.unpack_message(payload, descriptors)
 
@@ -136,27 +131,19 @@ class Channels(context.BaseContext):
 
     def Pipe(self, duplex: bool = True) -> Any:
         """Return a pair of connections that carry tensors."""
-        from .connection import Pipe
-
-        return Pipe(duplex)
+        return connection.Pipe(duplex)
 
     def Queue(self, maxsize: int = 0) -> Any:
         """Return a queue that carries tensors."""
-        from .queues import Queue
-
-        return Queue(maxsize, ctx=self.get_context())
+        return queues.Queue(maxsize, ctx=self.get_context())
 
     def JoinableQueue(self, maxsize: int = 0) -> Any:
         """Return a queue that carries tensors and counts unfinished tasks."""
-        from .queues import JoinableQueue
-
-        return JoinableQueue(maxsize, ctx=self.get_context())
+        return queues.JoinableQueue(maxsize, ctx=self.get_context())
 
     def SimpleQueue(self) -> Any:
         """Return a queue without a thread that carries tensors."""
-        from .queues import SimpleQueue
-
-        return SimpleQueue(ctx=self.get_context())
+        return queues.SimpleQueue(ctx=self.get_context())
 
     def Pool(
         self,
@@ -166,10 +153,8 @@ class Channels(context.BaseContext):
         maxtasksperchild: int | None = None,
     ) -> Any:
         """Return a pool of processes whose tasks and results carry tensors."""
-        from .pools import Pool
-
         arguments = processes, initializer, initargs, maxtasksperchild
-        return Pool(*arguments, context=self.get_context())
+        return pool.Pool(*arguments, context=self.get_context())
 
     def get_context(self, method: str | None = None) -> Any:
         """Return the context of a start method. Raises `ValueError` for another.
@@ -231,3 +216,4 @@ CONTEXTS = {
     "forkserver": ForkServerContext(),
 }
 default_context = DefaultContext()
+pool.Pool.default_context = default_context

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from copy import copy
 from multiprocessing import connection, util
@@ -237,8 +238,6 @@ def _call_off(process: Any, pipe: Any, error: BaseException) -> None:
     with ignoring(OSError, EOFError):  # it has not been started, or is none of ours
         pipe.send(False)
         if not pipe.poll():
-            import traceback  # here, since hardly any program needs it
-
             traceback.clear_frames(error.__traceback__)  # closes what it reads from
         if pipe.poll(GRACE):
             os.waitpid(pipe.recv(), 0)
@@ -295,8 +294,6 @@ def _call(
         _say(pipe, _status_of(leaving))
         raise
     except Exception:
-        import traceback  # here, since most children never need it
-
         pipe.send(traceback.format_exc())
         raise SystemExit(1) from None
     finally:

@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 import weakref
+from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -42,7 +43,7 @@ def _copy_of_tensors(message):
 @mutant(
     "named_arguments_of_tasks_are_copies",
     "CHAN-1",
-    replaces="multiprocessing.pools.Pool",
+    replaces="multiprocessing.pool.Pool",
 )
 def named_arguments_of_tasks_are_copies(pool):
     """A pool sends copies of the tensors among the named arguments of a task."""
@@ -55,7 +56,7 @@ def named_arguments_of_tasks_are_copies(pool):
     return CopyingPool
 
 
-@mutant("unordered_tasks_are_copies", "CHAN-1", replaces="multiprocessing.pools.Pool")
+@mutant("unordered_tasks_are_copies", "CHAN-1", replaces="multiprocessing.pool.Pool")
 def unordered_tasks_are_copies(pool):
     """A pool whose results may come in any order sends copies of tensors."""
 
@@ -111,6 +112,25 @@ def named_tuples_are_copies(pack_message):
 def attributes_are_copies(pack_message):
     """Tensors in the attributes of a dataclass instance arrive as copies."""
     return lambda obj: pack_message(_copy_in(obj, dataclasses.is_dataclass))
+
+
+@mutant(
+    "first_tensor_is_registered_too_late",
+    "CHAN-3",
+    replaces=("reducers._Reducers.__missing__", "tensors.Tensor.__init__"),
+)
+def first_tensor_is_registered_too_late(missing, make):
+    """The first tensor registers its class, which a pickler in use does not notice."""
+    from sharedtensor import Tensor
+
+    registered = ForkingPickler._extra_reducers
+    reduce_tensor = registered.pop(Tensor)
+
+    def make_registered(self, *arguments, **options):
+        registered.setdefault(Tensor, reduce_tensor)
+        make(self, *arguments, **options)
+
+    return {}.__getitem__, make_registered
 
 
 @mutant("deep_tensors_are_copies", "CHAN-3", replaces="protocol.pack_message")

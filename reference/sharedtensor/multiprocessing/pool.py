@@ -13,7 +13,7 @@ import pickletools
 import threading
 from contextlib import suppress
 from multiprocessing import pool
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from .. import protocol
 from .packets import BEGINNING, payload_of
@@ -87,7 +87,19 @@ def numbers_of(message: memoryview) -> tuple[int, int] | None:
 class Pool(pool.Pool):
     """A pool of worker processes: two queues. Clauses CHAN-1, CHAN-2, LIFE-16."""
 
+    default_context: ClassVar[Any]  # that of the module, which sets it
     _ctx: Any  # an inner part of its base that the type stubs leave out
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        initializer: Any = None,
+        initargs: Any = (),
+        maxtasksperchild: int | None = None,
+        context: Any = None,
+    ):
+        context = (context or self.default_context).get_context()
+        super().__init__(processes, initializer, initargs, maxtasksperchild, context)
 
     def _setup_queues(self) -> None:
         """Make the queues. A lost message does not end who receives: clause FAIL-2."""

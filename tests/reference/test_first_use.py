@@ -1,0 +1,400 @@
+"""What must not depend on what a program has used before, nor on how it was started.
+
+The processes of other tests have made tensors, and run by an interpreter from a file.
+"""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import sharedtensor
+from reference_peer import eventually
+
+STRATEGIES = ["file_descriptor", "file_system"]
+METHODS = ["fork", "spawn", "forkserver"]
+TIMEOUT = 60
+HEAD = """
+import os, sys, threading
+import sharedtensor as st
+import sharedtensor.multiprocessing as mp
+
+mp.set_sharing_strategy(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a program in a fresh interpreter; return what it prints.
+
+    It has to leave nothing in its temporary directory.
+    """
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+
+    def run(source, *arguments, **variables):
+        program = tmp_path / "program.py"
+        program.write_text(source)
+        ended = subprocess.run(
+            [sys.executable, program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            env={**os.environ, "TMPDIR": str(temporary), **variables},
+            cwd=tmp_path,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        eventually(lambda: not list(temporary.iterdir()))
+        return ended.stdout.split()
+
+    return run
+
+
+WORKERS_OF_ONE_TASK = """
+def task(number):
+    return st.ones(2) * number
+
+if __name__ == "__main__":
+    with mp.get_context(sys.argv[2]).Pool(2, maxtasksperchild=1) as pool:
+        results = pool.map_async(task, range(6), chunksize=1).get(30)
+    print(*(int(each[1]) for each in results))
+"""
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("method", METHODS)
+def test_pool_goes_on_that_forks_while_its_first_result_arrives(run, name, method):
+    """After pytorch#135705 and cpython#93580."""
+    assert run(HEAD + WORKERS_OF_ONE_TASK, name, method) == list("012345")
+
+
+FORKS_DURING_THE_FIRST_USE = """
+import signal
+
+def use():
+    end.send(st.zeros(1).share_memory_())
+
+end, other = mp.Pipe()
+thread = threading.Thread(target=use)
+thread.start()
+for _ in range(20):
+    if not os.fork():
+        signal.alarm(20)
+        use()
+        os._exit(0)
+    print(os.wait()[1], end=" ")
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_child_that_is_forked_during_the_first_use_can_share(run, name):
+    assert run(HEAD + FORKS_DURING_THE_FIRST_USE, name) == ["0"] * 20
+
+
+def test_no_module_is_imported_after_the_package(run):
+    program = HEAD + (
+        "before = {*sys.modules}\n"
+        "queue, pool = mp.Queue(), mp.Pool(1)\n"
+        "queue.put([st.ones(2, requires_grad=True), st.Parameter(st.ones(2))])\n"
+        "queue.get(), pool.map(abs, [1]), st.arange(3).share_memory_()\n"
+        "print(*(n for n in {*sys.modules} - before if 'sharedtensor' in n))\n"
+        "print(*(n for n in {*sys.modules} - before if 'numpy' in n))\n"
+        "pool.terminate()\n"
+    )
+    assert [run(program, name) for name in STRATEGIES] == [[], []]
+
+
+MADE_WHILE_PICKLED = """
+def tensor():
+    return st.zeros(4)
+
+def parameter():
+    return st.Parameter(st.zeros(4))
+
+def storage():
+    return st.Storage(4)
+
+def subclass():
+    from late_class import Late
+    return Late([0.0] * 4)
+
+def device():
+    from sharedtensor import cuda
+    cuda.use_simulated_device()
+    return cuda.tensor([0.0] * 4)
+
+class Lazy:
+    made = None
+
+    def __getstate__(self):
+        if self.made is None:
+            self.made = globals()[sys.argv[2]]()
+        return {"made": self.made}
+
+def write(lazy):
+    if sys.argv[2] == "storage":
+        lazy.made.bytes[0] = 7
+    elif sys.argv[2] == "device":
+        from sharedtensor import cuda
+        lazy.made.write(0, 7)
+        cuda.synchronize(lazy.made.device)
+    else:
+        lazy.made.fill_(7)
+
+def read(lazy):
+    if sys.argv[2] == "storage":
+        return int(lazy.made.bytes[0])
+    return int(lazy.made.cpu()[0] if sys.argv[2] == "device" else lazy.made[0])
+
+def serve(argument, pipe, *queues):
+    write(argument)
+    pipe.send("written")
+    for receive in (pipe.recv, *(queue.get for queue in queues)):
+        write(receive())
+        pipe.send("written")
+
+def returned():
+    global kept
+    kept = Lazy()
+    return kept
+
+def read_kept():
+    return read(kept)
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    manager = context.Manager()
+    here, there = context.Pipe()
+    queues = context.SimpleQueue(), context.Queue(), manager.Queue()
+    argument = Lazy()
+    arguments = argument, there, *queues[:2 if sys.argv[2] == "device" else 3]
+    child = context.Process(target=serve, args=arguments)
+    child.start()
+    here.recv()
+    print(read(argument))
+    for send in (here.send, *(queue.put for queue in arguments[2:])):
+        lazy = Lazy()
+        send(lazy)
+        here.recv()
+        print(read(lazy))
+    child.join()
+    manager.shutdown()
+    if sys.argv[2] != "device":
+        with context.Pool(1) as pool:
+            result = pool.apply(returned)
+            write(result)
+            print(pool.apply(read_kept))
+"""
+KINDS = ["tensor", "parameter", "storage", "subclass"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in STRATEGIES for kind in KINDS]
+    + [("file_descriptor", "device")],
+)
+def test_what_is_made_while_it_is_pickled_is_shared(run, tmp_path, name, kind):
+    late = "import sharedtensor\nclass Late(sharedtensor.Tensor):\n    pass\n"
+    (tmp_path / "late_class.py").write_text(late)
+    written = run(HEAD + MADE_WHILE_PICKLED, name, kind)
+    assert written == ["7"] * (4 if kind == "device" else 6)
+
+
+def test_class_that_is_defined_while_a_channel_of_others_pickles_is_shared(run):
+    program = HEAD + (
+        "import multiprocessing\n"
+        "class Lazy:\n"
+        "    def __reduce__(self):\n"
+        "        global Late, tensor\n"
+        "        class Late(st.Tensor):\n"
+        "            __qualname__ = 'Late'\n"
+        "        tensor = Late([0.0])\n"
+        "        return tuple, ([tensor],)\n"
+        "here, there = multiprocessing.Pipe()\n"
+        "here.send(Lazy())\n"
+        "there.recv()[0].fill_(7)\n"
+        "print(int(tensor[0]))\n"
+    )
+    assert [run(program, name) for name in STRATEGIES] == [["7"], ["7"]]
+
+
+SHARES_BY_NAME = """
+with open("starts", "a") as log:
+    log.write("once\\n")
+try:
+    st.ones(3).share_memory_()
+    print("shared")
+except st.ManagerError as error:
+    print("file_descriptor" in str(error))
+mp.set_sharing_strategy("file_descriptor")
+print(st.ones(3).share_memory_().is_shared())
+"""
+IS_NO_PYTHON = """
+me = os.path.abspath("application")
+with open(me, "w") as file:
+    file.write(f"#!/bin/sh\\nexec '{sys.executable}' '{sys.argv[0]}' file_system\\n")
+os.chmod(me, 0o755)
+mp.set_executable(me)
+sys.executable = me
+"""
+
+
+def test_program_is_not_started_as_its_own_manager(run, tmp_path):
+    """After pyinstaller/pyinstaller#2688: the executable is the program itself."""
+    said = run(HEAD + IS_NO_PYTHON + SHARES_BY_NAME, "file_system")
+    assert said == ["True", "True"]
+    assert (tmp_path / "starts").read_text() == "once\n"
+
+
+def test_library_in_an_archive_shares_by_name(run, tmp_path):
+    """After pex-tool/pex#527."""
+    archive, folder = tmp_path / "library.zip", Path(sharedtensor.__file__).parent
+    with zipfile.ZipFile(archive, "w") as file:
+        for source in folder.rglob("*.py"):
+            file.write(source, source.relative_to(folder.parent))
+    program = HEAD + SHARES_BY_NAME + "print(st.__file__)\n"
+    *said, where = run(program, "file_system", PYTHONPATH=str(archive))
+    assert said == ["shared", "True"]
+    assert where.startswith(str(archive))
+
+
+SUBMODULES = [
+    *("connection", "context", "dummy", "managers", "pool", "process", "queues"),
+    *("reduction", "shared_memory", "sharedctypes", "synchronize", "util"),
+]
+
+
+@pytest.mark.parametrize("name", SUBMODULES)
+def test_submodule_has_all_names_before_the_first_call(run, name):
+    program = (
+        "import importlib, sharedtensor.multiprocessing as mp\n"
+        f"found = mp.{name}\n"
+        f"same = importlib.import_module('sharedtensor.multiprocessing.{name}')\n"
+        f"standard = importlib.import_module('multiprocessing.{name}')\n"
+        "print(found is same, *(n for n in vars(standard) if not hasattr(found, n)))\n"
+        "mp.Pipe(), mp.Queue(), mp.Lock()\n"
+        f"print(mp.{name} is found)\n"
+    )
+    assert run(program) == ["True", "True"]
+
+
+NAMES_SUBMODULES = """
+def serve(listener):
+    with listener.accept() as end:
+        end.send(end.recv())
+
+def double(tensor):
+    return tensor * 2
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    here, there = mp.connection.Pipe()
+    print(isinstance(here, mp.connection.Connection))
+    there.send(st.ones(2))
+    print(mp.connection.wait([here], 10) == [here], int(here.recv()[1]))
+    listener = mp.connection.Listener(family="AF_UNIX")
+    thread = threading.Thread(target=serve, args=[listener])
+    thread.start()
+    with mp.connection.Client(listener.address) as client:
+        client.send(3)
+        print(client.recv())
+    thread.join()
+    listener.close()
+    with mp.pool.Pool(1) as pool:
+        print(type(pool) is type(mp.Pool(1)), int(pool.apply(double, [st.ones(1)])[0]))
+    queue = mp.queues.SimpleQueue(ctx=mp.get_context())
+    print(isinstance(mp.SimpleQueue(), type(queue)))
+"""
+
+
+def test_program_that_names_submodules_needs_to_change_only_its_import(run):
+    said = run(HEAD + NAMES_SUBMODULES, "file_descriptor")
+    assert said == ["True", "True", "1", "3", "True", "2", "True"]
+
+
+MODULE_AS_CONTEXT = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.managers import SyncManager
+from queue import PriorityQueue
+
+class Manager(SyncManager):
+    pass
+
+Manager.register("PriorityQueue", PriorityQueue)
+
+def add(tensor):
+    tensor += 1
+    return tensor
+
+if __name__ == "__main__":
+    mp.set_start_method(sys.argv[2])
+    tensor = st.zeros(1)
+    with ProcessPoolExecutor(1, mp_context=mp) as executor:
+        print(*(int(executor.submit(add, tensor).result(30)[0]) for _ in range(2)))
+    with Manager(ctx=mp) as manager:
+        queue = manager.PriorityQueue()
+        queue.put((2, tensor))
+        queue.put((1, None))
+        print(queue.get()[0])
+        queue.get()[1].fill_(8)
+        print(int(tensor[0]))
+"""
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("method", METHODS)
+def test_module_is_a_context_and_an_own_manager_has_queues(run, name, method):
+    """After pytorch#36156 and pytorch#56480."""
+    assert run(HEAD + MODULE_AS_CONTEXT, name, method) == ["1", "2", "1", "8"]
+
+
+FORKED_BY_HAND = """
+kept, (here, there) = st.zeros(2).share_memory_(), mp.Pipe()
+for number in range(2):
+    if not os.fork():
+        kept[number] = number + 1
+        there.send(st.ones(1) * (number + 5))
+        if number:
+            os._exit(0)
+        sys.exit()
+    os.wait()
+print(int(here.recv()[0]), int(here.recv()[0]), *map(int, kept.tolist()))
+there.send(kept)
+print(here.recv().is_shared())
+"""
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_children_forked_by_hand_do_no_harm(run, name):
+    """After benoitc/gunicorn#2478."""
+    assert run(HEAD + FORKED_BY_HAND, name) == ["5", "6", "1", "2", "True"]
+
+
+AT_THE_VERY_END = """
+import atexit
+
+class Late:
+    def __init__(self):
+        self.queue, self.itself = mp.SimpleQueue(), self
+
+    def __del__(self):
+        self.queue.put(st.ones(2).share_memory_())
+        self.queue.get()
+
+def exchange(queue):
+    queue.put(st.ones(2))
+    print(int(queue.get()[1]))
+
+kept, sys.kept = Late(), Late()
+del kept.itself
+atexit.register(exchange, mp.SimpleQueue())
+"""
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_first_tensor_can_be_made_at_the_very_end(run, name):
+    """After cpython#91577: finalizers run when hardly anything can be imported."""
+    assert run(HEAD + AT_THE_VERY_END, name) == ["1"]
