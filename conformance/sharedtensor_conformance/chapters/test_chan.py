@@ -198,6 +198,31 @@ def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, 
             actor.drop_all()
 
 
+@clause("CHAN-3", vary=("strategy",), isolated=True)
+def test_first_tensor_of_a_process_is_shared_that_is_made_while_it_is_pickled(
+    stage, channel
+):
+    """An object makes the first tensor of its process when it is pickled, and keeps it.
+
+    The owner puts it on a channel.
+    """
+    with stage.fresh() as fresh:
+        maker = fresh.owner.request("act", "makes_when_pickled", [1, 2, 3])
+        (arrived,) = fresh.owner.send(maker, fresh.peer, channel)
+        kept = fresh.owner.request("act", "made_when_pickled", maker)
+        check_shared_memory(kept, arrived)
+
+
+@clause("CHAN-3", start_methods=("spawn", "forkserver"), isolated=True)
+def test_first_tensor_of_a_process_is_shared_that_is_made_at_a_start(stage):
+    """An object makes it when it is pickled as an argument of a child, and keeps it."""
+    with stage.fresh() as fresh:
+        maker = fresh.owner.request("act", "makes_when_pickled", [4, 5, 6])
+        child = fresh.owner.start_peer(arguments=maker)
+        kept = fresh.owner.request("act", "made_when_pickled", maker)
+        check_shared_memory(kept, child.arguments[0])
+
+
 @clause("CHAN-4", vary=("strategy",))
 def test_messages_arrive_in_the_order_in_which_they_were_sent(
     sender, receiver, channel

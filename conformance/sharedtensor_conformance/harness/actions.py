@@ -154,6 +154,16 @@ def sends_when_pickled(
     return SendsWhenPickled(lambda: pair.put(actor.name, channel, message))
 
 
+def makes_when_pickled(actor: Any, values: list[Any]) -> tasks.MakesWhenPickled:
+    """Return an object that makes a tensor with these values when it is pickled."""
+    return tasks.MakesWhenPickled(actor, values)
+
+
+def made_when_pickled(actor: Any, maker: tasks.MakesWhenPickled) -> Any:
+    """Return the tensor that was made."""
+    return maker.tensor
+
+
 # Copies that no channel makes
 
 

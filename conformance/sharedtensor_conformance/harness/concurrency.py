@@ -698,8 +698,9 @@ class Exchange:
     at the same time. Each of them, like this thread, puts a message before it gets one.
     So nobody waits for ever, and nothing is left in the end.
 
-    The initializer makes the first exchange before it starts the thread. So everything
-    that an exchange needs is imported by then, and no fork copies a held import lock.
+    The thread makes the first tensor of its process, unless a test has made one: a fork
+    may then copy a lock that the implementation takes at its first use. What the suite
+    and the standard library import late is imported by a message without a tensor.
     """
 
     def __init__(self, actor: Any, channel: Any) -> None:
@@ -710,7 +711,8 @@ class Exchange:
         self._sent: deque[Any] = deque(maxlen=MAX_IN_FLIGHT)
         self._received: list[list[Any]] = []
         self._rounds = 0
-        self._put_and_get()
+        actor.do_channel_put(channel, None)
+        actor.do_channel_get(channel)
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -52,6 +52,28 @@ def is_forked() -> bool:
     return _actor_pid not in (0, os.getpid())
 
 
+class MakesWhenPickled:
+    """An object that makes a tensor when it is first pickled, and keeps it.
+
+    It arrives as a list with the tensor. The implementation is not asked whether the
+    object is a tensor, which could be what first uses it.
+    """
+
+    def __init__(self, actor: Any, values: list[Any]) -> None:
+        self._actor = actor
+        self._values = values
+        self.tensor: Any = None
+
+    def __reduce__(self) -> Any:
+        if self.tensor is None:
+            arguments = self._values, (len(self._values),), "float32"
+            self.tensor = self._actor.call("make", *arguments)
+        return list, ((self._actor.encode(self.tensor),),)
+
+
+SENT_AS_THEY_ARE = (*PLAIN_TYPES, MakesWhenPickled)
+
+
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return `value` with `change` applied to every object that is no container.
 
@@ -60,7 +82,7 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     memo: dict[int, tuple[Any, Any]] = {}
 
     def walk(item: Any) -> Any:
-        if isinstance(item, PLAIN_TYPES):
+        if isinstance(item, SENT_AS_THEY_ARE):
             return item
         if type(item) in (list, tuple):
             return type(item)(walk(part) for part in item)

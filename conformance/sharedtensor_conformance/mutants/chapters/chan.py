@@ -117,18 +117,18 @@ def attributes_are_copies(pack_message):
 @mutant(
     "first_tensor_is_registered_too_late",
     "CHAN-3",
-    replaces=("reducers._Reducers.__missing__", "tensors.Tensor.__init__"),
+    replaces=("reducers._Reducers.__missing__", "storage.Storage.__init__"),
 )
 def first_tensor_is_registered_too_late(missing, make):
     """The first tensor registers its class, which a pickler in use does not notice."""
-    from sharedtensor import Tensor
+    from sharedtensor import Storage, Tensor
 
     registered = ForkingPickler._extra_reducers
-    reduce_tensor = registered.pop(Tensor)
+    late = {each: registered.pop(each) for each in (Storage, Tensor)}
 
-    def make_registered(self, *arguments, **options):
-        registered.setdefault(Tensor, reduce_tensor)
-        make(self, *arguments, **options)
+    def make_registered(self, nbytes):
+        registered.update(late)
+        make(self, nbytes)
 
     return {}.__getitem__, make_registered
 

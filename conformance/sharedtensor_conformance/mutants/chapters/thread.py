@@ -61,6 +61,26 @@ def lock_is_held_in_the_child(share_storage, share_small):
 
 
 @mutant(
+    "first_use_is_in_progress_in_the_child",
+    "THREAD-3",
+    replaces="storage.Storage.__init__",
+)
+def first_use_is_in_progress_in_the_child(make):
+    """A process makes its first storage under a lock, as if it imported something."""
+    lock = threading.Lock()
+    used = []
+
+    def make_first(self, nbytes):
+        if not used:
+            with lock:
+                time.sleep(0.2)  # as long as an import
+                used.append(True)
+        make(self, nbytes)
+
+    return make_first
+
+
+@mutant(
     "lock_of_a_queue_is_held_in_the_child",
     "THREAD-3",
     replaces=(
