@@ -1,4 +1,4 @@
-"""The reference with a fault that only an implementation which shares can have.
+"""The reference, changed as only an implementation which shares can be.
 
 It is not among the `faulty_implementations`, whose processes need not import NumPy.
 """
@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from faulty_implementations import USED_BY_THE_SUITE
+from sharedtensor.storage import Storage
+from sharedtensor.tensors import Tensor
 from sharedtensor_conformance.adapters import reference
 
 
@@ -33,4 +35,32 @@ removes_its_segments = replace(
     operations=f"{__name__}:RemovesItsSegments",
     start_methods=("fork",),
     channels=("pipe",),
+)
+
+
+class RefusesCopies(reference.ReferenceOperations):
+    """Its tensors can be sent, and neither pickled by a program nor copied.
+
+    Conjugated views cannot be sent either. The clauses permit all of that.
+    """
+
+    def enter_child(self, strategy):
+        super().enter_child(strategy)
+        for kind in (Tensor, Storage):
+            kind.__reduce_ex__ = kind.__deepcopy__ = self.refuse
+
+    def encode(self, tensor):
+        if getattr(tensor, "_conjugated", False):
+            self.refuse()
+        return tensor
+
+    @staticmethod
+    def refuse(*_):
+        raise TypeError("this can only be sent")
+
+
+refuses_copies = replace(
+    reference.conformance_adapter,
+    name="refuses_copies",
+    operations=f"{__name__}:RefusesCopies",
 )

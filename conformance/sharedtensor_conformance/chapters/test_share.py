@@ -752,6 +752,7 @@ def test_copies_of_a_tensor_of_each_dtype_have_dtype_and_values(owner, peer, dty
         for made in copies(tensor, owner, peer):
             check.equal(repr(made.values()), before, "the copy has the values")
             check.equal(made.dtype(), dtype, "the copy has the dtype")
+        check.equal(repr(tensor.values()), before, "the tensor has its values")
 
 
 def check_bundle_copies(sender, receiver, make, channel):
@@ -764,7 +765,9 @@ def check_bundle_copies(sender, receiver, make, channel):
         if is_sent:
             attempt(partial(sender.send, bundle.remote, receiver, channel))
         before = bundle.description()
-        for remote in deep_copies(bundle.remote, sender, receiver):
+        copies = deep_copies(bundle.remote, sender, receiver)
+        check_same_values(bundle.description(), before)
+        for remote in copies:
             copy = bundle.received_by(sender, remote)
             check_same_values(copy.description(), before)
             check_bundles_private(copy, bundle)
@@ -800,6 +803,7 @@ def test_copies_of_a_shared_tensor_are_not_shared(sender, receiver):
         for copies in (copies_by_pickle, deep_copies):
             for made in copies(own, actor, other):
                 check.equal(made.is_shared(), False, "nobody asked to share the copy")
+            check.equal(own.is_shared(), True, "the tensor is shared as before")
 
 
 @clause("SHARE-13", vary=("strategy",))
@@ -819,6 +823,8 @@ def test_pickle_made_while_a_message_is_made_copies_the_values(
             for one in copies:
                 check.equal(one.values(), before, "a copy has the values")
             check_private_memory(tensor, *copies)
+        else:
+            check.equal(tensor.values(), before, "what is refused has its values")
         sender.send(tensor, receiver, channel)
 
 

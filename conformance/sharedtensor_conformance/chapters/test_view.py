@@ -503,6 +503,11 @@ def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
                 arrived, refused = attempt(
                     lambda view=view: sender.send(view, receiver, channel)
                 )
+                check.equal(
+                    base.read(layout.offset),
+                    20j + turn,
+                    "the base keeps what was written",
+                )
                 if refused is None:
                     held.append(arrived)
             for arrived in held:
