@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,4 +65,67 @@ refuses_copies = replace(
     reference.conformance_adapter,
     name="refuses_copies",
     operations=f"{__name__}:RefusesCopies",
+)
+
+
+class Rendezvous:
+    """Names a socket in its sender, which goes as soon as it is received."""
+
+    def __reduce__(self):
+        path = tempfile.mktemp()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+        return os.unlink, (path,)
+
+
+class Met:
+    """A tensor that is received after a rendezvous."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __reduce__(self):
+        return last_of, (Rendezvous(), self.tensor)
+
+
+def last_of(_, tensor):
+    return tensor
+
+
+class MeetsAtSockets(reference.ReferenceOperations):
+    """Its messages need temporary files, which are no business of any clause."""
+
+    def forge(self, tensor, how, excess):
+        return Met(super().forge(tensor, how, excess))
+
+
+meets_at_sockets = replace(
+    reference.conformance_adapter,
+    name="meets_at_sockets",
+    operations=f"{__name__}:MeetsAtSockets",
+    start_methods=("fork",),
+)
+
+
+class RemovesLate(reference.ReferenceOperations):
+    """The name of what was dropped goes when the process makes its next tensor."""
+
+    late = Path("/dev/shm", "none")
+
+    def make(self, values, shape, dtype):
+        self.late.unlink(missing_ok=True)
+        return super().make(values, shape, dtype)
+
+    def release(self, tensor):
+        super().release(tensor)
+        self.late.unlink(missing_ok=True)
+        self.late = Path("/dev/shm", f"sharedtensor-{os.getpid()}-{'0' * 32}")
+        self.late.touch()
+
+
+removes_late = replace(
+    reference.conformance_adapter,
+    name="removes_late",
+    operations=f"{__name__}:RemovesLate",
+    start_methods=("fork",),
 )

@@ -219,6 +219,21 @@ def test_segments_that_are_removed_are_missed_where_they_are_needed(suite):
     assert all("asked to get" in case.evidence for case in done.cases)
 
 
+def test_name_that_goes_late_is_no_new_one(suite):
+    done = suite("--impl=faulty_reference:removes_late", "--clause=FS-6")
+    assert_ended(done, status=0)
+    assert set(done.verdicts.values()) == {"pass"}
+
+
+@pytest.mark.takes(10)
+def test_only_the_file_that_a_forgery_names_has_to_stay(suite):
+    """Whatever else is removed while the message is received."""
+    chosen = ("--clause=SEC-8", "--clause=SEC-9")
+    done = suite("--impl=faulty_reference:meets_at_sockets", *chosen)
+    assert_ended(done, status=0)
+    assert set(done.verdicts.values()) == {"pass"}
+
+
 @pytest.mark.parametrize("name", ["stops_its_supervisor", "kills_its_supervisor"])
 @pytest.mark.takes(10)
 def test_implementation_that_harms_its_supervisor_is_ended_without_it(suite, name):

@@ -37,6 +37,8 @@ def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
     before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
+    # Until then a thread of the channel may open the file by a name that it removes.
+    wait_until_receivable(sender, receiver, channel)
     check.equal(stage.ledger.segments() - before, set(), "no name in flight")
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")

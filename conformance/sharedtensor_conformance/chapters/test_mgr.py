@@ -567,16 +567,12 @@ def test_end_of_a_client_takes_nothing_from_the_others(stage):
         second = share_and_send(owner, peer)[1]
         names = fresh.ledger.segments()
         owner.kill()
-        check.equal(
-            fresh.ledger.segments(), names, "the names of the killed owner's stay"
-        )
+        check(names <= fresh.ledger.segments(), "the names of the killed owner's stay")
         third = peer.send(second, bystander)
         bystander_holds = [tensor.values(), third.values()]
         check.equal(bystander_holds, [[41, 42, 43], [25, 28, 27]], "all can be used")
         bystander.leave()
-        check.equal(
-            fresh.ledger.segments(), names, "the names of the one that left stay"
-        )
+        check(names <= fresh.ledger.segments(), "the names of the one that left stay")
         check.equal(first.values(), [41, 42, 43], "the last one has the values")
         peer.kill()
         wait_until_removed(stage, fresh, names, "the names go with the last")
