@@ -6,13 +6,16 @@ and says which clause is broken.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 import pytest
 from shared_world import Channel, Process, Segment, Stage, Tensor, raised
 from sharedtensor_conformance.adapter import PROFILES, Implementation
+from sharedtensor_conformance.chapters import test_histories
 from sharedtensor_conformance.chapters.history_search import HistoryFailed
 from sharedtensor_conformance.chapters.lifetime_histories import (
     FAMILIES,
@@ -29,6 +32,7 @@ from sharedtensor_conformance.chapters.state_machines import (
 )
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.outcomes import CheckFailed, HarnessFault
+from sharedtensor_conformance.plugin.cases import marking_of
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -271,6 +275,41 @@ def test_fault_of_the_implementation_is_found_and_its_clause_is_named(fault):
     assert not isinstance(outcome, HarnessFault), outcome
     assert set(outcome.clauses) & FAULTS[fault], outcome
     assert "owner.open_channel" in str(outcome)
+
+
+class LeavesANameAtTheEnd(Stage):
+    """A name is left of the process that ends last."""
+
+    def segments(self):
+        return [*super().segments(), *([] if self.processes else ["left"])]
+
+
+TESTS_OF_FAMILIES: dict[str, Callable[..., None]] = {}
+for _, function in inspect.getmembers(test_histories, inspect.isfunction):
+    if "lifetimes" in inspect.signature(function).parameters:
+        function(lambda family, test=function: TESTS_OF_FAMILIES.update({family: test}))
+
+ABOUT_THE_END = {"LIFE-7", "LIFE-9", "LIFE-10", "LIFE-14"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_left_at_the_end_breaks_a_clause_about_ends(family):
+    """Whatever the test of the family is about, and though all sequences are."""
+    kinds = [one for one in kinds_for(IMPLEMENTATION, family) if one not in REAL]
+    kinds.append("start")  # else resources are compared, which these have not
+    cited = marking_of(TESTS_OF_FAMILIES[family]).clauses
+    found = set()
+    for seed in range(50):
+        try:
+            steps = draw(kinds, Random(seed))
+            run(steps, LeavesANameAtTheEnd("file_system", "fork"), kinds)
+        except HistoryFailed as failed:
+            case = Case(id="a[b]", test="a", clauses=cited, verdict=Verdict.PASS)
+            outcome = Outcome.of_error(failed.as_outcome("this history"))
+            assert outcome.verdict is Verdict.FAIL
+            found |= {*outcome.on(case).clauses}
+    assert found
+    assert found <= ABOUT_THE_END
 
 
 def test_what_ended_processes_leave_is_judged_where_lifetime_is_claimed():

@@ -37,7 +37,7 @@ def test_histories_with_deaths_end_as_the_model_says(lifetimes):
 
 @clause(
     *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-6", "LIFE-7", "LIFE-15", "LIFE-16"),
-    "SHARE-12",
+    *("SHARE-12", "LIFE-9", "LIFE-10", "LIFE-14"),
     channels=("queue",),
     vary=("strategy",),
     prefers="fork",
@@ -62,7 +62,7 @@ def test_histories_at_limits_end_as_the_model_says(lifetimes):
 
 @clause(
     *("START-1", "START-3", "START-4", "LIFE-6", "LIFE-11", "LIFE-22"),
-    *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17"),
+    *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17", "LIFE-9", "LIFE-10", "LIFE-14"),
     isolated=True,
     private=True,
 )
@@ -71,7 +71,7 @@ def test_histories_with_starts_end_as_the_model_says(lifetimes):
     lifetimes("starts")
 
 
-@clause("FD-5", "SHARE-12", "CHAN-4", profiles=("share",), isolated=True)
+@clause("FD-5", "SHARE-12", "CHAN-4", "LIFE-7", profiles=("share",), isolated=True)
 def test_histories_with_programs_end_as_the_model_says(lifetimes):
     """Processes that got tensors, as arguments and in messages, start programs."""
     lifetimes("programs")
@@ -79,7 +79,7 @@ def test_histories_with_programs_end_as_the_model_says(lifetimes):
 
 @clause(
     *("MGR-10", "MGR-11", "MGR-12", "MGR-13", "MGR-14", "FS-2", "FS-8", "FS-9"),
-    *("LIFE-6", "SHARE-12", "CHAN-4"),
+    *("LIFE-6", "SHARE-12", "CHAN-4", "LIFE-9", "LIFE-10", "LIFE-14"),
     vary=("strategy",),
     prefers="fork",
     isolated=True,
