@@ -217,7 +217,7 @@ def report_file(tmp_path_factory):
     report = samples.report([*broken, *held], clauses=CLAUSES, claims=sorted(claims))
     file = tmp_path_factory.mktemp("report") / "report.html"
     judged = report.run, report.cases, report.summary, CLAUSES
-    file.write_text(report_page(*judged, "report.jsonl"), encoding="utf-8")
+    file.write_text(report_page(*judged), encoding="utf-8")
     return file.as_uri()
 
 

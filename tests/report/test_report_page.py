@@ -27,7 +27,7 @@ MIXED = (
 
 
 def page_of(report, clauses=samples.CLAUSES):
-    return page(report.run, report.cases, report.summary, clauses, "r.jsonl")
+    return page(report.run, report.cases, report.summary, clauses)
 
 
 def words_of(text):
@@ -84,7 +84,6 @@ def test_group_shows_evidence_and_commands_and_nothing_of_it_is_markup():
     assert "It sends &amp; forgets." in shown
     words = words_of(shown)
     assert "pytest conformance --impl=sample --clause=GRAD-1" in words
-    assert "shared-tensor-spec reproduce r.jsonl" in words
     assert "Python 3.11.9, linux, kernel 6.1, 2 processors" in words
     assert "1.5 s" in words
 

@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, report
 from sharedtensor_conformance.report.groups import shortest
+from sharedtensor_conformance.report.markdown import markdown
+from sharedtensor_conformance.report.page import page as render_page
 from sharedtensor_conformance.report.repeat import repeat_command
 from sharedtensor_conformance.report.table import chapter_rows
 from sharedtensor_conformance.report.terminal import EVIDENCE_LINES, render
-from sharedtensor_conformance.report.verdicts import Need, Verdict
+from sharedtensor_conformance.report.verdicts import Need
 
 
 def _text(sample, width=80, **options):
@@ -136,14 +138,17 @@ def test_a_deviation_on_a_stand_in_is_labelled(device):
     assert f"not expected, advisory on the {device} device: 1 fail" in _text(sample)
 
 
-def test_long_evidence_is_cut_and_the_rest_is_counted():
+def test_long_evidence_is_cut_in_the_middle_and_the_rest_is_counted():
+    """The last lines of a history say what was killed, the first one what is left."""
     count = EVIDENCE_LINES + 4
     evidence = "\n".join(f"line {n}" for n in range(count))
     text = _text(report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence))))
-    last = EVIDENCE_LINES - 1
+    half = EVIDENCE_LINES // 2
     assert (
-        f"    | line {last}\n    | (4 more lines; --report=FILE keeps them)\n" in text
+        f"    | line {half - 1}\n    | (4 more lines; --report=FILE keeps them)\n"
+        f"    | line {half + 4}\n" in text
     )
+    assert f"    | line {count - 1}\n" in text
 
 
 def test_rest_of_the_evidence_is_in_the_report():
@@ -272,38 +277,37 @@ def test_clauses_that_were_not_asked_for_are_held_in_part():
     )
 
 
-PROGRAM = "To write the simplest of these failures as a stand-alone program:"
+def test_nothing_is_recommended_that_may_not_work():
+    """`reproduce` refuses many cases, and a report does not show which."""
+    sample = report([case("SHARE-1", "fail", id="a"), case("GRAD-1", "fail", id="b")])
+    text = _text(sample, file="r.jsonl")
+    assert "reproduce" not in text
+    page = render_page(sample.run, sample.cases, sample.summary, CLAUSES)
+    assert "reproduce" not in page
 
 
-@pytest.mark.parametrize(
-    "simple",
-    [
-        {"test": "test_histories.py::h"},
-        {"leaking": ("other",)},
-        {"repeated": "vanished"},
-        {"verdict": Verdict.BLOCKED},
-        {"verdict": Verdict.ERROR},
-    ],
-    ids=str,
-)
-def test_program_is_offered_of_the_simplest_failure_that_can_be_one(simple):
-    hard = replace(case("SHARE-1", "fail", id="hard"), remote_calls=90)
-    easy = replace(case("GRAD-1", "fail", id="easy"), remote_calls=9)
-    least = replace(case("GRAD-2", "fail", id="least"), **simple)
-    text = _text(report([hard, least, easy]), file="r.jsonl")
-    assert f"{PROGRAM}\n  shared-tensor-spec reproduce r.jsonl easy\n" in text
-
-
-def test_no_program_is_offered_where_none_can_be_written():
-    sample = report([case("SHARE-1", "fail", leaking=("other",))])
-    assert "stand-alone" not in _text(sample, file="r.jsonl")
+def test_one_case_of_each_clause_is_not_the_whole_clause():
+    options = ("--impl=sample", "--clause=GRAD-1", "--one-per-clause")
+    sample = report([case("GRAD-1 SHARE-1")], full=False, options=options)
+    views = (
+        _text(sample),
+        markdown(sample.run, sample.cases, sample.summary, CLAUSES),
+        render_page(sample.run, sample.cases, sample.summary, CLAUSES),
+    )
+    for view in views:
+        shown = _unwrapped(view)
+        assert "1 clause held in the one case that was run, 1 other" in shown
+        assert "a whole run may break the clause" in shown
+    assert "</b> held in the one case that was run</li>" in views[2]
+    assert ">held</td>" not in views[2]
 
 
 def test_of_a_fault_of_the_suite_the_last_lines_are_shown():
     evidence = "\n".join(f"line {n}" for n in range(10))
     text = _text(report(_except("GRAD-1", case("GRAD-1", "error", evidence=evidence))))
     assert "    | line 4\n" in text
-    assert "    | line 9\n    | (4 more lines; --report=FILE keeps them)\n" in text
+    assert "    | (4 more lines; --report=FILE keeps them)\n    | line 4\n" in text
+    assert "    | line 9\n" in text
     assert "line 3" not in text
 
 

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         write(arguments.badge, draw(report.run, summary))
     judged = (report.run, report.cases, summary, clauses)
     if arguments.html:
-        write(arguments.html, page(*judged, arguments.file))
+        write(arguments.html, page(*judged))
     text = markdown(*judged)
     if arguments.markdown == "-":
         print(text, end="")

@@ -23,8 +23,8 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
-from sharedtensor_conformance.report.repeat import program_command, repeat_command
-from sharedtensor_conformance.report.scope import notes, selected
+from sharedtensor_conformance.report.repeat import repeat_command
+from sharedtensor_conformance.report.scope import held, notes, selected
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.templating import filled, source
 from sharedtensor_conformance.report.terminal import (
@@ -61,13 +61,12 @@ def page(
     cases: Sequence[Case],
     summary: Summary,
     clauses: Mapping[str, Clause],
-    file: str,
 ) -> str:
-    """Return the report in `file` as HTML."""
+    """Return the report as HTML."""
     groups = groups_of(cases, summary, clauses)
     steps = read_steps(Sources.installed(), {group.shown.test for group in groups})
     shown = [
-        _group(run, summary, clauses, file, steps, number, group)
+        _group(run, summary, clauses, steps, number, group)
         for number, group in enumerate(groups, 1)
     ]
     rows = chapter_rows(run, summary, cases)
@@ -118,9 +117,10 @@ def _when(run: Run, summary: Summary) -> str:
 def _figures(run: Run, summary: Summary) -> list[dict[str, Any]]:
     """Return the number of clauses of each standing."""
     counts = standings(run, summary)
+    figures = FIGURES | {Standing.HELD: (FIGURES[Standing.HELD][0], held(run))}
     return [
         {"standing": str(one), "sign": sign, "words": words, "count": counts[one]}
-        for one, (sign, words) in FIGURES.items()
+        for one, (sign, words) in figures.items()
         if counts[one]
     ]
 
@@ -129,7 +129,6 @@ def _group(
     run: Run,
     summary: Summary,
     clauses: Mapping[str, Clause],
-    file: str,
     steps: Mapping[str, Example],
     number: int,
     group: Group,
@@ -140,7 +139,6 @@ def _group(
         others_sentence(group) if group.others else "",
         state_sentence(group),
     )
-    told = case.verdict is not Verdict.ERROR
     return {
         "anchor": f"cause-{number}",
         "open": number == 1 and not group.expected,
@@ -154,7 +152,6 @@ def _group(
         "evidence": printable(case.evidence) or "(no evidence was recorded)",
         "example": steps.get(case.test),
         "repeat": repeat_command(run, id, case),
-        "program": program_command(file, case) if told else "",
     }
 
 
@@ -211,12 +208,15 @@ def _unjudged(
 def _clauses(
     run: Run, summary: Summary, clauses: Mapping[str, Clause]
 ) -> list[dict[str, str]]:
+    words = {Verdict.PASS: held(run)}
     return [
         {
             "id": id,
             "title": clauses[id].title if id in clauses else UNKNOWN,
             "standing": str(standing(run, result, strict=run.selection.strict)),
-            "words": not_here(result.needs) if result.needs else "",
+            "words": not_here(result.needs)
+            if result.needs
+            else words.get(result.verdict, ""),
             "level": result.level,
             "profile": result.profile,
             "cases": ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items()),

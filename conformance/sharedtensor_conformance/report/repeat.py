@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from sharedtensor_conformance.report.records import Case, Run
+from sharedtensor_conformance.report.scope import ONE_PER_CLAUSE
 from sharedtensor_conformance.report.verdicts import Verdict
 
 CARRIED = (
@@ -30,8 +31,6 @@ HISTORIES = "test_histories.py::"
 
 MANY_STEPS = (HISTORIES, "test_load.py::", "test_fault.py::", "test_bundles.py::")
 """The files of tests whose cases take many steps, or steps at the same time."""
-
-ONE_PER_CLAUSE = "--one-per-clause"
 
 CONFIGURING = ("--strategy", "--start-method")
 """The options that select configurations."""
@@ -59,21 +58,6 @@ def repeat_command(run: Run, clause: str, case: Case) -> str:
     else:
         words += [f"--clause={clause}", f"--case={case.id}"]
     return " ".join(shlex.quote(word) for word in words)
-
-
-def is_programmable(case: Case) -> bool:
-    """Return whether a broken case can probably be written as a program.
-
-    That needs a failure of its own that occurs every time, in a test that takes one
-    step after another.
-    """
-    alone = not (case.leaking or case.state_dependent)
-    return case.verdict.judged and alone and not case.test.startswith(MANY_STEPS)
-
-
-def program_command(file: str, case: Case) -> str:
-    """Return the command that writes a case of a report as a stand-alone program."""
-    return shlex.join(["shared-tensor-spec", "reproduce", file, case.id])
 
 
 def _carried(run: Run, case: Case) -> list[str]:

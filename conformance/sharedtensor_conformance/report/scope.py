@@ -12,6 +12,9 @@ from sharedtensor_conformance.report.records import Cuda, Run, Summary
 CLAUSE = "--clause="
 """The option that asks for a clause."""
 
+ONE_PER_CLAUSE = "--one-per-clause"
+"""The option that runs one case of each clause."""
+
 
 def selected(run: Run) -> str:
     """Return a short description of the selection."""
@@ -33,9 +36,17 @@ def asked_for(run: Run, clause: str) -> bool:
     return not names or f"{CLAUSE}{clause}" in names
 
 
+def held(run: Run) -> str:
+    """Return the words for a clause that no case of the run has broken."""
+    one = ONE_PER_CLAUSE in run.selection.options
+    return "held in the one case that was run" if one else "held"
+
+
 def notes(run: Run, summary: Summary) -> Iterator[str]:
     """Yield sentences about the GPUs of a run and about missing cases."""
     selection = run.selection
+    if ONE_PER_CLAUSE in selection.options:
+        yield f"Held means {held(run)}: a whole run may break the clause."
     if run.machine.cuda:
         yield met(run.machine.cuda)
     if selection.left_out:

@@ -32,11 +32,7 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
-from sharedtensor_conformance.report.repeat import (
-    is_programmable,
-    program_command,
-    repeat_command,
-)
+from sharedtensor_conformance.report.repeat import repeat_command
 from sharedtensor_conformance.report.signatures import ALSO_LEFT
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -89,7 +85,6 @@ def render(
         *_heading(run, cases, summary, width),
         _table(chapter_rows(run, summary, cases), paint),
         *_group_blocks(run, groups, summary, clauses, width, paint, amount),
-        *_program_block(groups, file, width),
         *_unjudged_block(run, summary, clauses, width),
         *_not_here_block(run, summary, width),
         *_stale_block(summary, width),
@@ -115,11 +110,14 @@ class _Amount:
         most = FAULT_LINES if fault else EVIDENCE_LINES
         most = len(lines) if self._whole else most if self._told < IN_FULL else 1
         self._told += 1
-        for line in lines[-most:] if fault else lines[:most]:
-            yield line if self._whole else _with_few_leaks(line)
-        more = len(lines) - most
-        if more > 0:
-            yield f"({plural(more, 'more line')}{self._where})"
+        # Of a history the end explains the failure, which stands at the beginning.
+        first = 0 if fault else (most + 1) // 2
+        omitted = max(len(lines) - most, 0)
+        for number, line in enumerate(lines):
+            if number == first and omitted:
+                yield f"({plural(omitted, 'more line')}{self._where})"
+            if not first <= number < first + omitted:
+                yield line if self._whole else _with_few_leaks(line)
 
     @property
     def _where(self) -> str:
@@ -213,20 +211,6 @@ def _group_blocks(
         for group in its_groups:
             lines += _group_lines(run, group, width, amount)
         yield "\n".join(lines)
-
-
-def _program_block(
-    groups: Sequence[Group], file: str | None, width: int
-) -> Iterator[str]:
-    """Yield the command that writes the simplest unexpected failure as a program."""
-    cases = [case for group in groups if not group.expected for case in group.cases]
-    cases = [case for case in cases if is_programmable(case)]
-    if file and cases:
-        simplest = min(cases, key=lambda case: case.remote_calls)
-        said = "To write the simplest of these failures as a stand-alone program:"
-        yield "\n".join(
-            [*wrapped(said, width, "", ""), f"  {program_command(file, simplest)}"]
-        )
 
 
 def _title(
@@ -410,7 +394,7 @@ def _held(run: Run, summary: Summary) -> list[str]:
     count = sum(scope.asked_for(run, id) for id in held)
     others = len(held) - count
     in_part = [f"{plural(others, 'other')} held in part"] if others else []
-    return [f"{plural(count, 'clause')} held", *in_part]
+    return [f"{plural(count, 'clause')} {scope.held(run)}", *in_part]
 
 
 def standings(run: Run, summary: Summary) -> Counter[Standing]:

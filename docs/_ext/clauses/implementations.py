@@ -17,7 +17,7 @@ from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.groups import Group
 from sharedtensor_conformance.report.needs import reason
 from sharedtensor_conformance.report.records import Machine
-from sharedtensor_conformance.report.repeat import program_command, repeat_command
+from sharedtensor_conformance.report.repeat import repeat_command
 from sharedtensor_conformance.report.signatures import main_evidence
 
 from clauses import boxes
@@ -151,11 +151,7 @@ class Page:
         label = "Clause: " if len(group.clauses) == 1 else "Clauses: "
         yield nodes.paragraph("", "", nodes.Text(label), *names)
         yield nodes.literal_block("", case.evidence, language="text")
-        commands = [repeat_command(report.run, group.first, case)]
-        file = f"docs/reports/{report.file.name}"
-        commands.append(program_command(file, case))
-        shown = "\n".join(f"$ {command}" for command in commands)
-        yield console(shown)
+        yield console(f"$ {repeat_command(report.run, group.first, case)}")
 
     def not_run(self) -> list[nodes.Node]:
         """Return the reasons why clauses were not judged, with the clauses of each."""
