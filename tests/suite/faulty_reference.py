@@ -5,11 +5,14 @@ It is not among the `faulty_implementations`, whose processes need not import Nu
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import socket
+import sys
 import tempfile
 from dataclasses import replace
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from faulty_implementations import USED_BY_THE_SUITE
@@ -104,6 +107,27 @@ meets_at_sockets = replace(
     name="meets_at_sockets",
     operations=f"{__name__}:MeetsAtSockets",
     start_methods=("fork",),
+)
+
+
+class EndsBadly(reference.ReferenceOperations):
+    """The processes that an owner starts fail at their end, and say why."""
+
+    def enter_child(self, strategy):
+        super().enter_child(strategy)
+        if multiprocessing.parent_process() is not None:
+            Finalize(None, self.end_badly, exitpriority=-100)
+
+    def end_badly(self):
+        print("RuntimeError: the last words", file=sys.stderr, flush=True)
+        os._exit(3)
+
+
+ends_badly = replace(
+    reference.conformance_adapter,
+    name="ends_badly",
+    operations=f"{__name__}:EndsBadly",
+    start_methods=("spawn",),
 )
 
 

@@ -219,6 +219,23 @@ def test_segments_that_are_removed_are_missed_where_they_are_needed(suite):
     assert all("asked to get" in case.evidence for case in done.cases)
 
 
+@pytest.mark.takes(10)
+def test_exit_code_is_explained_by_what_was_printed_last(suite):
+    """Of a child of the suite, and of one that an owner was asked to start."""
+    names = {
+        "test_life.py::test_received_tensor_outlives_the_exit_of_its_sender": "{}",
+        "test_start.py::test_named_argument_of_a_process_is_shared_with_it": "[{}]",
+    }
+    chosen = (f"--case={name}*" for name in names)
+    done = suite("--impl=faulty_reference:ends_badly", *chosen)
+    assert_ended(done, status=1)
+    assert {case.test for case in done.cases} == set(names)
+    code = "3 (printed last: RuntimeError: the last words)"
+    for case in done.cases:
+        form = names[case.test]
+        assert f"got {form.format(code)}, not {form.format(0)}" in case.evidence
+
+
 def test_name_that_goes_late_is_no_new_one(suite):
     done = suite("--impl=faulty_reference:removes_late", "--clause=FS-6")
     assert_ended(done, status=0)

@@ -38,7 +38,7 @@ class Asked(ActorProxy):
 
 
 def test_action_that_gets_no_answer_is_named():
-    asked = Asked(SimpleNamespace(), "owner")
+    asked = Asked(SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0)), "owner")
     assert asked.exchange("act", "join_group", 7) == "act join_group"
     assert asked.exchange("drop", 7) == "drop"
 

@@ -66,11 +66,9 @@ def test_named_argument_of_a_process_is_shared_with_it(owner, start_method):
     The process waits for that, and adds 1 to the first element of both.
     """
     later, other = owner.make([25, 26]), owner.make([27, 28, 29])
-    status = owner.request(
-        *("act", "start_with_named_arguments", later, other, 250, start_method),
-        deadline=owner.host.timeouts.start,
-    )
-    check.equal(status, 0, "the process finds its arguments, and ends")
+    what = ("start_with_named_arguments", later, other, 250, start_method)
+    ended = owner.exit_codes([owner.request("act", *what)])
+    check.equal(ended, [0], "the process finds its arguments, and ends")
     check.equal(later.values(), [251, 26], "it read the owner's write, and added 1")
     check.equal(other.values(), [28, 28, 29], "the owner reads the process's write")
 
@@ -210,8 +208,5 @@ def test_child_of_a_child_starts_with_the_strategy_of_its_parent(
         peer = fresh.peer
         for name in sorted({*several_strategies(peer)} - {strategy}):
             with strategy_set(peer, name):
-                found = peer.request(
-                    *("act", "strategy_of_a_child", start_method),
-                    deadline=peer.host.timeouts.start,
-                )
+                found = peer.request("act", "strategy_of_a_child", start_method)
             check.equal(found, name, "the child has the strategy of its parent then")

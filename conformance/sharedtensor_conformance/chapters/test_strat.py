@@ -246,10 +246,7 @@ def test_default_strategy_is_the_same_whatever_the_program_before_has_set(owner)
     """A program that is started by one with another strategy says which it has."""
     for name in several_strategies(owner):
         with strategy_set(owner, name):
-            found = owner.request(
-                *("act", "strategy_of_a_program", {}, {}),
-                deadline=owner.host.timeouts.start,
-            )
+            found = owner.request("act", "strategy_of_a_program", {}, {})
         sentence = f"the default is file_descriptor, though its starter has {name}"
         check.equal(found, "file_descriptor", sentence)
 
@@ -269,9 +266,6 @@ ENVIRONMENTS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
 def test_default_strategy_is_the_same_with_any_limits(owner):
     """Programs that are started with low limits say which strategy they have."""
     for surroundings, (limits, variables) in ENVIRONMENTS.items():
-        found = owner.request(
-            *("act", "strategy_of_a_program", limits, variables),
-            deadline=owner.host.timeouts.start,
-        )
+        found = owner.request("act", "strategy_of_a_program", limits, variables)
         sentence = f"the default is file_descriptor ({surroundings})"
         check.equal(found, "file_descriptor", sentence)

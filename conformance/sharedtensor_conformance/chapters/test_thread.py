@@ -479,7 +479,9 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
         *("act", "start_in_parallel", tensors, start_method),
         deadline=3 * owner.host.timeouts.start,
     )
-    check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")
+    check.equal(
+        owner.exit_codes(codes), [0, 0, 0], "each process found its tensors, and ended"
+    )
     with judging("START-2"):
         for number, (short, long) in enumerate(tensors):
             check.equal(short.values(), [number + 1, 53], "each has written to its own")

@@ -24,6 +24,19 @@ UNANSWERED = (ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
 """The exceptions of a request to a process that cannot answer."""
 
 
+class ExitCode(int):
+    """An exit code that shows in evidence what the processes printed last."""
+
+    printed = ""
+
+    def __repr__(self) -> str:
+        return f"{int(self)}{_last_words(self.printed)}"
+
+
+def _last_words(printed: str) -> str:
+    return f" (printed last: {printed})" if printed else ""
+
+
 def _signal_name(number: int) -> str:
     """Return the name of a signal, or its number for a real-time signal."""
     try:
@@ -101,8 +114,18 @@ class ProcessEnds:
             how = f"died of {_signal_name(-status)}"
         else:
             how = f"exited with status {status}"
-        said = self._supervision.last_line() if status else ""
-        return how, f" (printed last: {said})" if said else ""
+        return how, _last_words(self._printed_after(status))
+
+    def exit_code(self, status: int | None) -> ExitCode | None:
+        """Return an exit status with what explains it, where it is not 0."""
+        if status is None:
+            return None
+        code = ExitCode(status)
+        code.printed = self._printed_after(status)
+        return code
+
+    def _printed_after(self, status: int | None) -> str:
+        return self._supervision.last_line() if status else ""
 
     # Waiting
 
@@ -118,14 +141,14 @@ class ProcessEnds:
             return None
         if process is self._actors.owner.process:
             wait_until(lambda: self._owner_status() is not None, within)
-            return self._owner_status()
+            return self.exit_code(self._owner_status())
         if not self._actors.owner.is_alive():
             return None
         deadline = within + self._timeouts.answer
         status: int | None = self._actors.owner.exchange(
             "join", process.name, within, deadline=deadline
         )
-        return status
+        return self.exit_code(status)
 
     def _owner_status(self) -> int | None:
         status: int | None = self._supervision.ask("status")

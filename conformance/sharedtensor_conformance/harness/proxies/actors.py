@@ -151,10 +151,7 @@ class ActorProxy(Requester):
     def open_channel(self, kind: str, method: str = "") -> ChannelProxy:
         """Make a channel that belongs to no pair of actors; it can be an argument."""
         method = method or self.host.configuration.start_method
-        timeout = self.host.timeouts.start  # a manager is a process of its own
-        made: ChannelProxy = self.request(
-            "open_channel", kind, method, deadline=timeout
-        )
+        made: ChannelProxy = self.request("open_channel", kind, method)
         return made
 
     def unpicklable(self) -> Remote:
@@ -260,7 +257,6 @@ class ActorProxy(Requester):
         self.request(
             *("open_pool", pool.name, processes),
             *(method or self.host.configuration.start_method, kind),
-            deadline=self.host.timeouts.start,
         )
         try:
             yield pool
@@ -291,8 +287,11 @@ class ActorProxy(Requester):
         return GroupProxy(started)
 
     def _start_group(self, *arguments: Any) -> Any:
-        timeout = self.host.timeouts.start
-        return self.request("act", "start_group", *arguments, deadline=timeout)
+        return self.request("act", "start_group", *arguments)
+
+    def exit_codes(self, statuses: list[int | None]) -> list[int | None]:
+        """Return exit codes of processes that it started, with what explains them."""
+        return [self.host.ends.exit_code(status) for status in statuses]
 
     # Its own process
 

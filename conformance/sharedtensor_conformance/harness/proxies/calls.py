@@ -39,6 +39,21 @@ DTYPES_MADE: dict[str, Callable[..., list[str]]] = {
 """What returns the dtypes that an operation is asked to make, of its arguments."""
 
 
+STARTING = frozenset(
+    {
+        *("start_peer", "open_channel", "open_pool", "close_pool", "terminate_pool"),
+        *("run_task", "run_task_by_name", "run_tasks", "strategy_in_pool"),
+        *("start_group", "start_group_and_wait", "join_group", "group_pids"),
+        *("start_in_parallel", "start_in_vain", "start_and_write"),
+        *("start_with_named_arguments", "strategy_of_a_child", "strategy_of_a_program"),
+    }
+)
+"""The requests and actions in which processes start, or others wait for their start.
+
+A process, or the server that forks it, may import the implementation first. So their
+answers may take as long as a start, and not only as long as an operation.
+"""
+
 NAME_PLACES = {"operate": 0, "act": 0, "channel": 1}
 """Where the arguments of a request have the name of what it asks for."""
 
@@ -65,6 +80,11 @@ class Requester:
     def deadline(self) -> float:
         """Seconds that a call in the process may take."""
         return self.host.timeouts.answer
+
+    def deadline_of(self, what: str, *arguments: Any) -> float:
+        """Return the seconds that a request may take: see `STARTING`."""
+        words = {what, *(word for word in arguments if isinstance(word, str))}
+        return self.host.timeouts.start if words & STARTING else self.deadline
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""
@@ -113,7 +133,8 @@ class Requester:
         place = NAME_PLACES.get(what)
         request_name = what if place is None else f"{what} {arguments[place]}"
         self.ask(what, *arguments)
-        return self.result(self.receive(request_name, deadline), request_name)
+        limit = deadline or self.deadline_of(what, *arguments)
+        return self.result(self.receive(request_name, limit), request_name)
 
     def ask(self, what: str, *arguments: Any) -> None:
         """Ask for something; `receive` waits for what comes of it."""
@@ -130,11 +151,11 @@ class Requester:
         except wire.WireTimeout:
             raise DeadlineExceeded(f"{self.name} did not read: {what}") from None
 
-    def receive(self, request_name: str, deadline: float = 0.0) -> dict[str, Any]:
-        """Return the next message of the process."""
+    def receive(self, request_name: str, limit: float = 0.0) -> dict[str, Any]:
+        """Return the next message of the process, which may take `limit` seconds."""
         connection = self.process.wire
         assert connection is not None, "it was asked"
-        limit = deadline or self.deadline
+        limit = limit or self.deadline
         try:
             message: dict[str, Any] = connection.receive(
                 wire.after(limit), process_fd=self.process.pidfd
@@ -226,6 +247,7 @@ class Pending:
     def __init__(self, actor: Requester, what: str, *arguments: Any) -> None:
         actor.ensure_started()
         self.actor = actor
+        self.limit = actor.deadline_of(what, *arguments)
         self.payload: Any = None
         wait_until(self._sleeps, actor.deadline)  # until it waits for a request
         self.before = self.times_woken()
@@ -248,7 +270,8 @@ class Pending:
     def answer(self) -> Any:
         """Return what the process answers, which is the `payload` from then on."""
         tally.remote_calls += 1
-        self.payload = self.actor.result(self.actor.receive("get"), "get")
+        message = self.actor.receive("get", self.limit)
+        self.payload = self.actor.result(message, "get")
         return self.payload
 
     def times_woken(self) -> int:

@@ -42,6 +42,10 @@ class ProcessEndsInterface(Protocol):
         """Return what it means that a process gave no answer."""
         ...
 
+    def exit_code(self, status: int | None) -> int | None:
+        """Return an exit status with what explains it, where it is not 0."""
+        ...
+
     def wait(self, process: Process) -> int | None:
         """Wait for the end of a process that has to come; return its exit status."""
         ...

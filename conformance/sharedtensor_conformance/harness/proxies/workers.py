@@ -19,11 +19,7 @@ class PoolProxy:
         self.name = name
 
     def _run(self, task: str, *arguments: Any) -> Any:
-        # A worker imports the implementation before its first task.
-        timeout = self.actor.host.timeouts.start
-        return self.actor.request(
-            "run_task", self.name, task, list(arguments), deadline=timeout
-        )
+        return self.actor.request("run_task", self.name, task, list(arguments))
 
     def write_and_return(
         self, payload: Any, index: int | tuple[int, ...], value: Any
@@ -36,22 +32,16 @@ class PoolProxy:
     ) -> Any:
         """Do the same as `write_and_return`, with the names of all arguments."""
         named = {"payload": payload, "index": index_tuple(index), "value": value}
-        return self.actor.request(
-            *("run_task_by_name", self.name, "write_and_return", named),
-            deadline=self.actor.host.timeouts.start,
-        )
+        what = ("run_task_by_name", self.name, "write_and_return")
+        return self.actor.request(*what, named)
 
     def add_and_return(self, method: str, payloads: list[Any]) -> Any:
         """Make workers add 1 to the first element of all tensors, each a task."""
-        timeout = self.actor.host.timeouts.start
-        return self.actor.request(
-            "run_tasks", self.name, method, payloads, deadline=timeout
-        )
+        return self.actor.request("run_tasks", self.name, method, payloads)
 
     def strategy(self) -> str:
         """Return the strategy of a worker, where nobody has set it."""
-        timeout = self.actor.host.timeouts.start
-        return str(self.actor.request("strategy_in_pool", self.name, deadline=timeout))
+        return str(self.actor.request("strategy_in_pool", self.name))
 
     def describe_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
         """Make a worker write to a bundle; return its result, and what it saw of it."""
@@ -65,8 +55,7 @@ class PoolProxy:
 
     def terminate_early(self, payloads: list[Any]) -> None:
         """Submit many tasks, take the result of one, and terminate the pool."""
-        timeout = self.actor.host.timeouts.start
-        self.actor.request("terminate_pool", self.name, payloads, deadline=timeout)
+        self.actor.request("terminate_pool", self.name, payloads)
 
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
         """Make the worker make a tensor, keep it and return it."""
@@ -121,10 +110,8 @@ class GroupProxy:
 
     def join_in_a_thread(self) -> Any:
         """Join them in another thread than the one that started them."""
-        actor = self.context.actor
-        deadline = actor.host.timeouts.start
         what = ("in_a_thread", "act", "join_group", self.context, None, None)
-        return actor.request("act", *what, deadline=deadline)
+        return self.context.actor.request("act", *what)
 
     def join(self, timeout: float | None = None, grace: float | None = None) -> Any:
         """Join them: what the call returns, or a dictionary of what it raised.
