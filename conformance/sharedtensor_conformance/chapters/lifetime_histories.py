@@ -295,6 +295,12 @@ class LifetimeRunner:
         self.exit_stack.close()
         self.isolated, self.children_started, self.holdings = None, 0, None
 
+    def require_no_other_cleaner(self) -> None:
+        """Require that what a history leaves stays there: see `SystemControl`."""
+        with self.stage.fresh(alone=True) as fresh:
+            fresh.owner.ensure_started()
+            fresh.system.require_no_other_cleaner()
+
     def run(self, steps: History) -> HistoryFailed | None:
         """Run a history; return its failure, or None if it did not fail."""
         if self.isolated is None:
@@ -361,11 +367,15 @@ def run_histories(stage: Any, family: str, count: int, seed: int) -> None:
     Raises:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The
             message contains the shortest failing one that was found.
+        NotRun: no history failed, but others could have removed what killed processes
+            left.
     """
     kinds = kinds_for(stage.implementation, family)
     runner = LifetimeRunner(stage, kinds)
     with closing(runner.exit_stack):
         history_search.search_histories(partial(draw, kinds), runner, count, seed)
+        if "kill" in kinds:
+            runner.require_no_other_cleaner()
 
 
 def draw(kinds: list[str], rng: Random) -> History:

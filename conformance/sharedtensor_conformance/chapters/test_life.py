@@ -621,7 +621,11 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
 
 
 def wait_until_empty(fresh, remaining, sentence):
-    """Wait until `remaining` returns an empty list; the evidence has its first item."""
+    """Wait until nothing is left of the processes of a stage, which have all ended.
+
+    `remaining` returns what is left; the evidence has its first item.
+    """
+    fresh.system.require_no_other_cleaner()
 
     def found():
         names = remaining()

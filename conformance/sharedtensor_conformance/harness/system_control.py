@@ -83,9 +83,25 @@ class SystemControl:
         unchanged: bool = self._supervision.ask("replacement_is_unchanged", name=name)
         return unchanged
 
-    def _require_private_shm(self) -> None:
+    def require_no_other_cleaner(self) -> None:
+        """Require that only processes of this stage can remove its segments.
+
+        In a shared ``/dev/shm`` processes of other stages may do that for those that
+        have ended, if an implementation lets each process remove what others left.
+
+        Raises:
+            NotRun: the ``/dev/shm`` is not the stage's own.
+        """
+        self._require_private_shm(
+            "processes of other cases could remove what is left in this /dev/shm"
+        )
+
+    def _require_private_shm(
+        self,
+        why: str = "the suite changes only a /dev/shm of the stage's own, which it "
+        "lacks",
+    ) -> None:
         if not self._supervision.private:
-            why = "the suite changes only a /dev/shm of the stage's own, which it lacks"
             raise NotRun(why, Need.PRIVATE_SHM)
 
     def _require_second_user(self) -> None:
