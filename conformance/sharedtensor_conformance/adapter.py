@@ -193,7 +193,14 @@ def _as_json(value: object) -> Any:
 
 @dataclass(frozen=True)
 class Layout:
-    """A window on a one-dimensional tensor: offset, shape and strides in elements."""
+    """A window on a one-dimensional tensor.
+
+    Args:
+        name: a name of it, which case ids contain.
+        offset: the number of elements before its first one.
+        shape: its shape.
+        strides: for each axis, the number of elements from one index to the next.
+    """
 
     name: str
     offset: int
@@ -269,6 +276,10 @@ class ViewOperations(Protocol):
 
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
         """Return the window `layout` on the one-dimensional contiguous `tensor`.
+
+        A `Layout` has the fields `offset`, `shape` and `strides`, all counted in
+        elements and not in bytes. The element at an index of the window is that of
+        the tensor at ``offset`` plus the sum of each index times its stride.
 
         The layout is of the kinds in `views`, and has negative strides only if
         `negative_strides` is true. If the tensor requires grad, the window does too,

@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 from command import call, call_outside
-from sharedtensor_conformance.adapter import PROFILES, Implementation, operations_of
+from sharedtensor_conformance.adapter import (
+    PROFILES,
+    Implementation,
+    Layout,
+    operations_of,
+)
 
 PACKAGES = Path(__file__).parent / "packages"
 
@@ -46,6 +51,16 @@ def problems(file: Path) -> list[str]:
     found = re.findall(r"^problem: (.*)$", done.stdout, re.MULTILINE)
     assert done.returncode == (1 if found else 0), done.stderr
     return found
+
+
+def test_layout_of_a_view_is_described_where_it_is_needed(new_adapter):
+    """Who writes `view` knows its fields, and that bytes are not counted."""
+    text = new_adapter("fine_arrays").read_text()
+    _, _, stub = text.partition("def view(self, tensor: Tensor, layout: Layout)")
+    described = stub.partition("raise NotImplementedError")[0]
+    named = {field.name for field in fields(Layout)} - {"name"}
+    assert {name for name in named if f"`{name}`" in described} == named
+    assert "elements and not in bytes" in described
 
 
 def uncommented(stubs: str) -> str:
