@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from suites import LIMIT, environment
+
+CHECKOUT = Path(__file__).parents[2] / "conformance"
 WRONG = {
     "an unknown implementation": (
         ["--impl=refrence"],
@@ -95,3 +102,23 @@ def test_wrong_use_is_the_same_under_xdist(suite, wrong):
     assert sentence in done.text
     assert "INTERNALERROR" not in done.text
     assert done.status == 4
+
+
+def test_checkout_beside_another_copy_of_the_suite_is_told(tmp_path):
+    """Without -e, pip installs a copy: what pytest finds in the folder is not that."""
+    folder = tmp_path / "conformance"
+    folder.mkdir()
+    shutil.copy(CHECKOUT / "conftest.py", folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "conformance", "--impl=miniatures:plain"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert f"the suite that is installed, in {CHECKOUT}, is not" in done.stderr
+    assert "`pytest --pyargs sharedtensor_conformance`" in done.stderr
+    assert "Traceback" not in done.stderr
