@@ -51,8 +51,8 @@ class RefusesCopies(reference.ReferenceOperations):
 
     def enter_child(self, strategy):
         super().enter_child(strategy)
-        for kind in (Tensor, Storage):
-            kind.__reduce_ex__ = kind.__deepcopy__ = self.refuse
+        Tensor.__reduce__ = Tensor.__deepcopy__ = self.refuse
+        Storage.__reduce_ex__ = Storage.__deepcopy__ = self.refuse
 
     def encode(self, tensor):
         if getattr(tensor, "_conjugated", False):
