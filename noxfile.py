@@ -365,12 +365,6 @@ def generated_mutants(session: nox.Session) -> None:
 
 
 @nox.session
-def manager_simulation(session: nox.Session) -> None:
-    """The manager's protocol in virtual time, for its record (some 30 minutes)."""
-    _explore(session, "tests/manager/simulator/explore.py", "manager-simulation")
-
-
-@nox.session
 def device_exploration(session: nox.Session) -> None:
     """Interleavings of the protocol of device memory, for its record (10 minutes)."""
     _explore(session, "tests/cuda/explorer/explore_device.py", "device-exploration")
@@ -533,14 +527,6 @@ def soak_killed_runs(session: nox.Session) -> None:
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/killed-runs.json"
     session.run("python", "soak/killed_runs.py", out, *session.posargs)
-
-
-@nox.session
-def soak_fuzz(session: nox.Session) -> None:
-    """Twenty minutes of bad clients: the manager serves the good one all the time."""
-    session.install("-e", ".", HYPOTHESIS)
-    out = f"--out={RECORDS}/fuzz.json"
-    session.run("python", "soak/fuzz_manager.py", out, *session.posargs)
 
 
 @nox.session

@@ -80,8 +80,8 @@ DEVICE = (
     "reference/sharedtensor/finalizers.py",
 )
 """The mutated files: those that decide how a tensor is sent. Not the arithmetic of
-tensors, nor the simulated device, which replaces hardware, nor the manager, which is
-fuzzed.
+tensors, nor the simulated device, which replaces hardware, nor the keeper of names,
+whose tests search all interleavings of its steps.
 """
 
 FORK = "--start-method=fork"

@@ -26,7 +26,7 @@ from typing import Any
 
 import sharedtensor
 from sharedtensor import multiprocessing, protocol, state
-from sharedtensor.manager import client as manager
+from sharedtensor.names import program
 
 STRATEGIES = ("file_descriptor", "file_system")
 WARM_UP = 100
@@ -152,10 +152,25 @@ def manager_time(strategy: str) -> Used:
     """Return the processor time of the manager, proc_pid_stat(5), or 0 without one."""
     if strategy != "file_system":
         return {}
-    stat = Path(f"/proc/{manager.status()['pid']}/stat").read_text()
+    stat = (manager() / "stat").read_text()
     user, system = stat.rpartition(")")[2].split()[11:13]
     tick = 1 / os.sysconf("SC_CLK_TCK")
     return {"Python": int(user) * tick, "kernel": int(system) * tick}
+
+
+def manager() -> Path:
+    """Return the folder of the manager of this program, proc(5)."""
+    mark = program.current().encode()
+    folders = Path("/proc").glob("[0-9]*")
+    return next(one for one in folders if is_manager(one, mark))
+
+
+def is_manager(folder: Path, mark: bytes) -> bool:
+    """Return whether the command line of a process has the id of a program."""
+    try:
+        return mark in (folder / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
 
 
 def since(before: Used, now: Used) -> Used:
@@ -174,8 +189,8 @@ def profile_starts(repeats: int) -> dict[str, float]:
     """Return the median duration of a process in milliseconds, by its imports."""
     taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(repeats):
-        for what, program in STARTS.items():
-            command = [sys.executable, "-c", program]
+        for what, imports in STARTS.items():
+            command = [sys.executable, "-c", imports]
             took = seconds_of(lambda c=command: subprocess.run(c, check=True))  # type: ignore[misc]
             taken[what].append(took * 1e3)
     return {what: round(statistics.median(all_of), 1) for what, all_of in taken.items()}

@@ -171,12 +171,15 @@ class Group:
             self.counts.update(report["counts"])
             self.errors.update(report["errors"])
 
-    def manager(self) -> int:
-        """Return the manager. Raises `NotHeld` unless there is exactly one."""
+    def managers(self) -> list[int]:
+        """Return the managers: several members may have started one at once.
+
+        Raises `NotHeld` if there is none.
+        """
         found = self.sandbox.managers()
-        if len(found) != 1:
-            raise NotHeld(f"there were {len(found)} managers at work")
-        return found[0]
+        if not found:
+            raise NotHeld("there was no manager at work")
+        return found
 
     # The end
 

@@ -209,7 +209,6 @@ def no_processes(group: HostileGroup) -> None:
         for manager in group.sandbox.managers():
             os.kill(manager, signal.SIGKILL)
         group.work_while(ExitStack())
-    group.forgives = True  # data that only the killed manager had may be lost
 
 
 def out_of_memory(group: HostileGroup) -> None:

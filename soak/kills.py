@@ -132,13 +132,14 @@ class KilledGroup(Group):
     def kill_victim(self, strike: Strike) -> None:
         """Kill the victim and wait for its end."""
         if strike.victim == "manager":
-            victim = self.manager()
+            victims = self.managers()
         else:
-            victim = self.pids.pop(strike.place)
+            victims = [self.pids.pop(strike.place)]
             self.members.pop(strike.place).close()
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-        if not wait_until(lambda: has_ended(victim), DEADLINE):
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        if not wait_until(lambda: all(map(has_ended, victims)), DEADLINE):
             raise NotHeld(f"the {strike.victim} did not die")
 
     def work_on(self, strike: Strike) -> None:
@@ -149,7 +150,7 @@ class KilledGroup(Group):
         if len(self.members) > 1 and not (done["make"] and done["received"]):
             raise NotHeld(f"after the {strike.victim} was killed nothing was received")
         if strike.victim == "manager":
-            self.manager()
+            self.managers()
 
 
 def options() -> records.Parser:

@@ -3,8 +3,8 @@
 Under each strategy, one pair of processes shares and sends tensors for the whole time,
 and their resources are counted (see `rounds`). At the same time the other soak scripts
 run one after another, all but `killed_runs`, in an order that the seed decides: they
-kill processes, remove resources that processes need, fuzz the manager, run random
-histories, and run the suite. Nothing that they do may affect the long-lived pairs.
+kill processes, remove resources that processes need, run random histories, and run
+the suite. Nothing that they do may affect the long-lived pairs.
 
 Each script has its own sandbox and reports its own result, as when it runs alone.
 Ctrl-C ends all of them, and then no record is written.
@@ -36,7 +36,6 @@ STRATEGIES = ("file_descriptor", "file_system")
 TURNS: dict[str, tuple[str, ...]] = {
     "kills": ("--kills=100",),
     "hostile": ("--episodes=8", "--hold=5"),
-    "fuzz_manager": ("--minutes=2",),
     "histories": ("--count=1", "--each=30"),
     "loaded": ("--runs=1", "--busy=0"),
 }
@@ -45,7 +44,6 @@ TURNS: dict[str, tuple[str, ...]] = {
 IN_WORDS = {
     "kills": "kills",
     "hostile": "hostile environments",
-    "fuzz_manager": "bad clients",
     "histories": "random histories",
     "loaded": "the suite",
 }

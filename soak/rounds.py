@@ -170,15 +170,21 @@ def sample(sandbox: Sandbox, stop: dict[str, Any], samples: Samples) -> None:
     if managers:
         watched["manager"] = managers[0]
     samples["round"].append(stop["round"])
-    names = sandbox.names()
-    semaphores = sum(name.startswith("sem.") for name in names)
-    samples["names"].append(len(names) - semaphores)
-    samples["semaphores"].append(semaphores)
+    # The manager removes a little later what two processes have dropped at once.
+    wait_until(lambda: not segments_of(sandbox), GRACE)
+    segments = segments_of(sandbox)
+    samples["names"].append(len(segments))
+    samples["semaphores"].append(len(sandbox.names()) - len(segments))
     for role, pid in watched.items():
         empty = {name: [] for name in ResourceCounts._fields}
         columns = samples.setdefault(role, empty)
         for name, value in resources_of(pid)._asdict().items():
             columns[name].append(value)
+
+
+def segments_of(sandbox: Sandbox) -> list[str]:
+    """Return the names of segments that there are."""
+    return [name for name in sandbox.names() if not name.startswith("sem.")]
 
 
 # Judging

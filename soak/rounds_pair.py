@@ -23,7 +23,6 @@ from typing import Any
 import sharedtensor.multiprocessing as mp
 from patterns import HEADER, WrongValue, make, verify
 from sharedtensor import NonLeafError
-from sharedtensor.manager import client
 from subjects import GO_ON, THE_LAST, break_reference, make_channel, receive, send
 
 CHANNELS = ("simple_queue", "queue", "pipe")
@@ -233,11 +232,6 @@ class Side:
         del payload
         self.say("done")
 
-    def settle(self) -> None:
-        """Return when everything that was dropped is gone."""
-        gc.collect()
-        client.sync()
-
 
 def numbers(options: dict[str, Any]) -> Iterator[tuple[Round, bool]]:
     """Yield the rounds, each with whether a stop follows it."""
@@ -254,7 +248,7 @@ def run_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> N
         for this, stops in numbers(options):
             side.run(this)
             if stops:
-                side.settle()
+                gc.collect()
                 side.say("settled")
                 if side.hears_the_last():
                     return
@@ -284,7 +278,7 @@ def run_owner(options: dict[str, Any]) -> None:
             side.run(this)
             if stops:
                 side.expect("settled")
-                side.settle()
+                gc.collect()
         except Exception as error:
             where = f"in round {this.number} ({this.kind}, {this.order})"
             tell(failed=f"{where} {told(error)}")

@@ -1,110 +1,49 @@
-"""How the manager learns which messages carry a name, and when they are gone.
+"""How the names in a message are held while it is in flight, and by nobody else.
 
-A name can be pickled, and yet the manager must know of a message that carries it: the
-name has to outlive its sender while the message is in flight. There are two ways, and
-the thread that pickles knows which one applies:
+The thread that pickles knows which way applies:
 
-- One of our own channels is open, or one of our own processes is being started: one
-  descriptor in the message stands for all of its names with one manager. They are in
-  flight as long as a copy of it is open anywhere, and so the receiver can hold them by
-  it; else it is closed with the inbox, or by the kernel.
-- Any other channel carries no descriptors: the manager counts the message until its
-  receiver says that it has it.
+- One of our own channels is open, or one of our own processes is being started: the
+  message gets one descriptor for all of its names with one program, when it is written.
+  Its receiver holds the names itself before it closes that.
+- A process of the standard library is being started: it inherits such a descriptor.
+- Any other channel carries no descriptors, and nothing holds the name for the message:
+  it can be received as long as some process holds the tensor.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from multiprocessing.context import get_spawning_popen
+from typing import Any
 
 from . import transport
 from .descriptors import OwnedDescriptor
-from .errors import ResourceError, pass_on
-from .manager import client as manager
+from .names import program
 
 
-class Announcement(Protocol):
-    """What a handle says of how its message was announced.
+def announce_name(name: str, owner: Any) -> Any:
+    """Have what is being pickled hold a name; return what its handle says of that.
 
-    Where a descriptor in the message stands for the name, that is a number, the place
-    of the descriptor.
-    """
-
-    def received(self, name: str, address: str) -> None:
-        """Let the manager know that the message has arrived, and its name is held."""
-
-    def discarded(self, name: str, address: str) -> None:
-        """Let the manager know that the message arrived where the name was held."""
-
-
-class Counted:
-    """The manager counts the message. Clauses CHAN-10, LIFE-2."""
-
-    def received(self, name: str, address: str) -> None:
-        """Acknowledge the message."""
-        manager.acknowledge_counted(name, address=address)
-
-    def discarded(self, name: str, address: str) -> None:
-        """Withdraw the message."""
-        manager.withdraw_counted(name, address=address)
-
-    def __reduce__(self) -> str:
-        return "COUNTED"
-
-
-COUNTED = Counted()
-
-
-def announce_name(name: str, address: str, owner: Any) -> Announcement | int:
-    """Announce that what is being pickled carries a name; return how.
-
-    A message of ours is announced later, when all its names are known: see
-    `descriptor_of`. `owner` keeps the name until then. Clauses LIFE-2, LIFE-5.
+    `owner` keeps the name until the message is written. Clauses LIFE-2, LIFE-5.
     """
     outbox = transport.current_outbox()
     if outbox is not None:
-        return outbox.add_name(name, address, owner)
-    manager.announce_counted(name, address=address)
-    return COUNTED
+        outbox.add_name(name, owner)
+    elif get_spawning_popen() is not None:
+        return transport.leave_to_others(program.in_flight([name]))
+    return None
 
 
-def take_over(name: str, address: str, announcement: Announcement | int) -> None:
-    """Hold a name that a message has brought, and count the message as received.
-
-    In this order: see `sharedtensor.manager`. The descriptor that stands for the name
-    will do to hold it for a while. Whoever calls this gives the name up, whatever this
-    raises. Clauses FS-2, FS-8, LIFE-2, LIFE-13.
-    """
-    if isinstance(announcement, int):
-        inbox = transport.current_inbox()
-        if inbox.carries_others(announcement, name):
-            manager.register(name, address=address)
-            manager.register_held(address)
-        elif (carrier := inbox.carrier(announcement)) is not None:
-            manager.hold(name, address, carrier)
-        else:
-            manager.register(name, address=address)
-        return
-    manager.register(name, address=address)
-    announcement.received(name, address)
-
-
-def discard(name: str, address: str, announcement: Announcement | int) -> None:
-    """Let a message go that has brought a name which this process holds already.
-
-    What stands for the name in it is closed with it, so no other name can be held by
-    it. Clauses FS-2, RESHARE-7.
-    """
-    if not isinstance(announcement, int):
-        announcement.discarded(name, address)
-    elif transport.current_inbox().carries_others(announcement, name):
-        manager.register_held(address)
+def discard(announcement: Any) -> None:
+    """Do without what holds the name of a handle: this process holds it itself."""
+    if announcement is not None:
+        transport.take_descriptor(announcement).close()
 
 
 class LastAnnouncement:
     """The descriptor of the last message with one name, to stand for the next one too.
 
-    Whoever sends one tensor over and over tells the manager once. While this process
-    holds the name, it does not matter how many copies of the descriptor are open; with
-    the last hold this one goes. It is a single one, whatever is shared. Clauses FS-3,
-    RESHARE-7.
+    While this process holds the name, it does not matter how many copies of the
+    descriptor are open; with the last hold this one goes. It is a single one, whatever
+    is shared. Clauses FS-3, RESHARE-7.
     """
 
     def __init__(self) -> None:
@@ -126,10 +65,7 @@ class LastAnnouncement:
         self._last = name, owned
 
     def discard(self, name: str) -> None:
-        """Let go of the descriptor of a name that this process gives up.
-
-        Where another thread keeps one at this moment, it is told to the manager again.
-        """
+        """Close the descriptor of a name that this process gives up."""
         found = self._last
         if found is not None and found[0] == name:
             self._last = None
@@ -138,33 +74,16 @@ class LastAnnouncement:
 last = LastAnnouncement()
 
 
-def register_new(name: str, address: str) -> None:
-    """Tell the manager of a name that is about to be made, and perhaps sent at once.
+def descriptor_of(names: Sequence[str]) -> OwnedDescriptor:
+    """Return a descriptor that holds names of one program in flight.
 
-    Where it is shared by a message of ours, one call says that and that the message
-    carries it. Where no descriptor can be sent now, it is announced when the message
-    is written. Clauses FAIL-1, FS-2, LIFE-2, MGR-2.
+    Clauses FS-10, LIFE-2, LIFE-5, LIFE-13, LIFE-14. Raises `ResourceError`.
     """
-    if transport.current_outbox() is not None:
-        try:
-            last.keep(name, manager.register_announced(name, address=address))
-        except ResourceError as error:
-            pass_on(error)
-        else:
-            return
-    manager.register(name, address=address)
-
-
-def descriptor_of(names: list[str], address: str) -> OwnedDescriptor:
-    """Return a descriptor that keeps names in flight as long as a copy of it is open.
-
-    The kernel closes the copies of those who are killed, and of messages that nobody
-    can receive any more. Clauses FS-10, LIFE-2, LIFE-5, LIFE-13, LIFE-14.
-    """
-    alone = names[0] if len(names) == 1 else ""
-    if alone and (known := last.find(alone)) is not None:
-        return known
-    owned = manager.announce(names, address=address)
-    if alone:
-        last.keep(alone, owned)
-    return owned
+    if len(names) > 1:
+        return program.in_flight(names)
+    [name] = names
+    known = last.find(name)
+    if known is None:
+        known = program.in_flight(names)
+        last.keep(name, known)
+    return known

@@ -42,7 +42,7 @@ class HandleError(SharedTensorError, RuntimeError):
 
 
 class ManagerError(SharedTensorError, RuntimeError):
-    """The manager of the names under `file_system` cannot be reached or refused."""
+    """The manager of the names under `file_system` cannot be started."""
 
 
 class ResourceError(SharedTensorError, OSError):

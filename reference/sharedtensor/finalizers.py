@@ -11,18 +11,16 @@ lock was free for whoever queued it. No job is stranded and no finalizer waits.
 
 An exception of a signal handler, such as that of Ctrl-C, can arise after any call. One
 that arises between taking a lock and the block that releases it leaves the lock taken
-for ever. Only a `with` whose two methods are functions of C has no such place, so `run`
-and `hold` take the lock by nothing else (clause FAULT-2). Each has that `with` in its
-own frame: around it there would be such a place again.
+for ever. Only a `with` whose two methods are functions of C has no such place, so the
+lock is taken by nothing else (clause FAULT-2).
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -31,53 +29,33 @@ from .errors import pass_on
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Job = Callable[[], object]
-Queued = tuple[Hashable, Job]
-
-
-class Postponed(Exception):
-    """Raised by a job that cannot be done now: it stays the first of its order."""
-
-
-class Busy(Exception):
-    """The lock could not be had in time."""
 
 
 class FinalizerLock:
-    """A lock with a queue of jobs that need it. It is not reentrant.
+    """A lock with a queue of jobs that need it. It is not to be taken twice.
 
-    Queued jobs run one after the other: before what `run` is given, and after it. Those
-    of one order keep it where one is postponed, and the others go on. An error
-    of a job does not reach the thread that happens to run it; it is reported like that
-    of any finalizer, by `sys.unraisablehook`.
+    Queued jobs run one after the other: before what `run` is given, and after it. An
+    error of a job does not reach the thread that happens to run it; it is reported like
+    that of any finalizer, by `sys.unraisablehook`.
 
     Attributes:
-        jobs: what is queued, the next one first, each with its order. A job leaves it
-            when it is done or postponed.
-        postponed: what was postponed, and what comes after it, by its order.
+        jobs: what is queued, the next one first. A job leaves it when it is done.
     """
 
     def __init__(self) -> None:
-        self.jobs: deque[Queued] = deque()
-        self.postponed: dict[Hashable, deque[Queued]] = {}
-        self._make()
-
-    def _make(self) -> None:
+        self.jobs: deque[Job] = deque()
         self._lock = threading.RLock()  # it knows its owner
-        self._if_free = self._block(blocking=False)
-        self._in_time: dict[float, AbstractContextManager[bool]] = {}
+        self._if_free = self._without_waiting()
 
-    def _block(
-        self, blocking: bool = True, timeout: float = -1
-    ) -> AbstractContextManager[bool]:
+    def _without_waiting(self) -> AbstractContextManager[bool]:
         """Return what a `with` enters and leaves by functions of C, and by no others.
 
-        It gives whether the lock was had. If not, leaving it raises `RuntimeError`. It
-        gives nothing where a signal handler raises in the wait for the lock.
+        It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
         """
-        take = functools.partial(self._lock.acquire, blocking, timeout)
+        take = functools.partial(self._lock.acquire, False)
         give = self._lock.__exit__
         methods = {"__enter__": staticmethod(take), "__exit__": staticmethod(give)}
-        made: Any = type("Block", (), methods)()
+        made: Any = type("WithoutWaiting", (), methods)()
         return cast("AbstractContextManager[bool]", made)
 
     def is_owned(self) -> bool:
@@ -86,112 +64,37 @@ class FinalizerLock:
 
     def run(
         self,
-        timeout: float,
         work: Callable[P, Result],
         *arguments: P.args,
         **options: P.kwargs,
     ) -> Result:
         """Return what a function returns that is called under the lock.
 
-        Args:
-            timeout: the seconds to wait for the lock.
-            work: the function.
-            arguments: what it is given.
-            options: what it is given by name.
-
-        Raises:
-            Busy: the lock could not be had in time, or this thread holds it.
+        The caller sees to it that its thread does not hold the lock.
         """
-        if self.is_owned():
-            raise Busy
-        taken = None
         try:
-            with self._within(timeout) as taken:
-                if taken:
-                    if self.jobs or self.postponed:
-                        self.run_queued()
-                    return work(*arguments, **options)
-        except RuntimeError:
-            if taken is not False:
-                raise
+            with self._lock:
+                self._run_queued()
+                return work(*arguments, **options)
         finally:
-            if self.jobs:
-                self._run_if_free()
-        raise Busy
+            self._run_if_free()
 
-    def hold(self, timeout: float) -> Iterator[bool]:
-        """Hold the lock from the first step of a generator until it is closed.
-
-        For what begins in one function and ends in another. It yields whether the lock
-        was had in time.
-        """
-        taken = None
-        try:
-            with self._within(timeout) as taken:
-                yield taken
-        except RuntimeError:
-            if taken is not False:
-                raise
-        finally:
-            if self.jobs:
-                self._run_if_free()
-
-    def run_soon(self, job: Job, order: Hashable = None) -> None:
+    def run_soon(self, job: Job) -> None:
         """Run a job under the lock, now or when it is next released; never wait.
 
         For finalizers, and for what a thread that holds the lock wants done after.
-        It comes after the other jobs of its order.
         """
-        self.jobs.append((order, job))
+        self.jobs.append(job)
         self._run_if_free()
 
-    def run_queued(self) -> None:
-        """Run the queued jobs, but for those that are postponed or come after these.
-
-        Called by the holder of the lock.
-        """
-        for order in tuple(self.postponed):
-            queue = self.postponed[order]
-            while queue and self._is_done(queue[0][1]):
-                queue.popleft()
-            if not queue:
-                del self.postponed[order]
+    def _run_queued(self) -> None:
         while self.jobs:
-            order, job = self.jobs[0]
-            if order not in self.postponed and self._is_done(job):
-                self.jobs.popleft()
-            else:  # by one call of C: it is never in both queues, nor in none
-                queue = self.postponed.setdefault(order, deque())
-                queue.extend(itertools.starmap(self.jobs.popleft, ((),)))
-
-    def _is_done(self, job: Job) -> bool:
-        """Run a job; return False if it is postponed."""
-        try:
-            job()
-        except Postponed:
-            return False
-        except Exception as error:
-            pass_on(error)
-            _Failed(error)
-        return True
-
-    def reset(self, keep: Callable[[Job], bool]) -> None:
-        """Be a new lock that nobody holds, in a forked child. Clause THREAD-3.
-
-        Args:
-            keep: which of the parent's jobs the child has to do as well.
-        """
-        queued = itertools.chain(*self.postponed.values(), self.jobs)
-        self.jobs = deque((order, job) for order, job in queued if keep(job))
-        self.postponed = {}
-        self._make()
-
-    def _within(self, timeout: float) -> AbstractContextManager[bool]:
-        """Return the block that waits so long."""
-        found = self._in_time.get(timeout)
-        if found is None:
-            found = self._in_time[timeout] = self._block(timeout=timeout)
-        return found
+            try:
+                self.jobs[0]()
+            except Exception as error:
+                pass_on(error)
+                _Failed(error)
+            self.jobs.popleft()
 
     def _run_if_free(self) -> None:
         while self.jobs and not self.is_owned():
@@ -199,7 +102,7 @@ class FinalizerLock:
             try:
                 with self._if_free as taken:
                     if taken:
-                        self.run_queued()
+                        self._run_queued()
             except RuntimeError:
                 if taken is not False:
                     raise

@@ -140,15 +140,19 @@ class Memory:
 class Group:
     """Memories that move into one segment, each to whole pages of its own there.
 
-    `offsets` says where each of them begins in it, `nbytes` how large it is; the others
-    are those of `Memory`. The memories are kept alive by whoever moves them.
+    `offsets` says where each of them begins in it, `nbytes` how large it is, and
+    `bytes` are those of one of them; the others are those of `Memory`. The memories are
+    kept alive by whoever moves them.
     """
 
-    __slots__ = ("is_moved", "is_written", "nbytes", "offsets", "pages", "then")
+    __slots__ = (
+        *("bytes", "is_moved", "is_written", "nbytes", "offsets", "pages", "then"),
+    )
 
     then: Sequence[Call]
 
     def __init__(self, memories: Sequence[Memory]):
+        self.bytes = memories[0].bytes
         self.pages = sorted((memory.address, memory.capacity) for memory in memories)
         begins, offset = {}, 0
         for address, size in self.pages:

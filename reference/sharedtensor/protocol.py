@@ -31,16 +31,13 @@ from .errors import (
     pass_on,
     resource_error,
 )
-from .manager import client as manager
+from .names import program
 from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
 
 HANDLE_VERSION = 4
-"""The version of handles: raised when what they say, or what is beside them, changes.
-
-The manager's messages have none: one is started by the processes that use it.
-"""
+"""The version of handles: raised when they, or what is beside them, change."""
 
 SMALL = 64 << 10
 """Storages of at most so many bytes can have a segment in common. Clause LIFE-26."""
@@ -124,19 +121,18 @@ def set_strategy(name: str) -> None:
     state.strategy = name
 
 
-def child_settings() -> tuple[str, str | None]:
-    """Return what a child is told of its parent: strategy and manager.
+def child_settings() -> tuple[str, str]:
+    """Return what a child takes over from its parent: strategy and program.
 
     Clause START-6.
     """
-    return state.strategy, strategies.manager_address(state.strategy)
+    return state.strategy, strategies.program_of_child(state.strategy)
 
 
-def enter_child(strategy: str, address: str | None) -> None:
+def enter_child(strategy: str, program_id: str) -> None:
     """Take over the parent's settings in a new child. Clauses START-6, CHAN-10."""
     set_sharing_strategy(strategy)
-    if address is not None:
-        manager.adopt(address)
+    program.adopt(program_id)
 
 
 # Sharing
@@ -473,13 +469,13 @@ def export_table(storages: list[StorageLike]) -> bytes:
 
 
 def announce_names(outbox: transport.Outbox) -> None:
-    """Tell the managers which names a message carries, before it leaves.
+    """Have a message hold the names that it carries, before it leaves.
 
-    The message gets a descriptor for each manager; they are in flight as long as it is
-    open: the first manager's is the last one. Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
+    It gets one descriptor for all of them: they are in flight as long as that is open.
+    Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
     """
-    for address, names in reversed(outbox.names.items()):
-        owned = announcements.descriptor_of(names, address)
+    if outbox.names:
+        owned = announcements.descriptor_of(outbox.names)
         outbox.add(owned.fd, owned)
 
 
@@ -570,7 +566,7 @@ def make_ready(message: Message, channel: Channel) -> None:
     What `put` has accepted arrives, though descriptors run out before there is room.
     Raises `ResourceError`. Clause FAIL-1.
     """
-    count = len(message.outbox.descriptors) + len(message.outbox.names)
+    count = len(message.outbox.descriptors) + bool(message.outbox.names)
     channel.verify_sendable(message.payload, count)
     try:
         message.reserve = hold_reserve()

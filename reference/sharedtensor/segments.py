@@ -13,10 +13,11 @@ import re
 import stat
 
 from . import memory
-from .descriptors import ClosedAtLast, open_as
+from .descriptors import OwnedDescriptor, open_as
 from .errors import HandleError, pass_on, resource_error
+from .names import keeper, program
 
-DIRECTORY = "/dev/shm"
+DIRECTORY = keeper.DIRECTORY
 TO_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 TO_CREATE = TO_OPEN | os.O_CREAT | os.O_EXCL
 NAME = re.compile(r"sharedtensor-[0-9]+-[0-9a-f]{32}")
@@ -37,7 +38,7 @@ def new_name() -> str:
     That is for people to read: no code looks at the process id. Clauses FS-4, FS-5,
     ENV-4.
     """
-    return f"sharedtensor-{os.getpid()}-{new_token()}"
+    return f"{keeper.PREFIX}{os.getpid()}-{program.new_token()}"
 
 
 def permissions() -> int:
@@ -75,88 +76,36 @@ def seal(fd: int, nbytes: int) -> None:
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
 
 
-# Every storage enters one of these two, and a generator would cost a microsecond.
+def create_named(name: str) -> OwnedDescriptor:
+    """Return a new file of that name, which this process holds by its lock.
 
-
-class _File(ClosedAtLast):
-    """A file in the directory of segments, closed after a block or with this object."""
-
-    __slots__ = ("fd", "path")
-
-    def __init__(self, name: str):
-        self.fd = -1
-        self.path = f"{DIRECTORY}/{name}"
-
-    def close(self) -> None:
-        """Close it, once."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-class created(_File):
-    """Give a new file of that name; if `source` has not moved into it, it is gone.
-
-    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1.
+    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1. Raises `ResourceError`.
     """
-
-    __slots__ = ("source",)
-
-    def __init__(self, name: str, source: memory.Memory | memory.Group):
-        super().__init__(name)
-        self.source = source
-
-    def __enter__(self) -> int:
-        doing = f"Making the segment {self.path}"
-        try:
-            open_as(self, "fd", os.open, self.path, TO_CREATE, permissions())
-        except OSError as error:
-            pass_on(error)
-            raise resource_error(error.errno, doing) from error
-        try:
-            os.fchmod(self.fd, permissions())  # the umask does not decide
-        except BaseException as error:
-            self.__exit__(type(error))
-            raise
-        return self.fd
-
-    def __exit__(self, kind: object, *ignored: object) -> None:
-        self.close()
-        if kind is not None and not self.source.is_moved:
-            os.unlink(self.path)
-
-
-class opened(_File):
-    """Give the file of a name that came in a message.
-
-    Clause FS-3. Raises what `open_file` raises.
-    """
-
-    __slots__ = ()
-
-    def __enter__(self) -> int:
-        return open_file(self.path, self)
-
-    def __exit__(self, *ignored: object) -> None:
-        self.close()
-
-
-def open_file(path: str, owner: object) -> int:
-    """Open the file of a segment, the `fd` of `owner`.
-
-    Nothing is made where it is not found. Clauses SEC-6, ENV-5. Raises `HandleError`
-    or `ResourceError`.
-    """
+    path = f"{DIRECTORY}/{name}"
     try:
-        return open_as(owner, "fd", os.open, path, TO_OPEN)
+        owned = OwnedDescriptor.opened_by(os.open, path, TO_CREATE, permissions())
+        os.fchmod(owned.fd, permissions())  # the umask does not decide
+    except OSError as error:
+        pass_on(error)
+        raise resource_error(error.errno, f"Making the segment {path}") from error
+    if not is_held(owned, name):  # a keeper came before the lock
+        owned.close()
+        return create_named(name)
+    return owned
+
+
+def open_named(name: str) -> OwnedDescriptor:
+    """Return the file of a name that came in a message; this process holds it then.
+
+    Nothing is made where it is not found. Clauses FS-3, SEC-6, ENV-5. Raises
+    `HandleError` or `ResourceError`.
+    """
+    path = f"{DIRECTORY}/{name}"
+    try:
+        owned = OwnedDescriptor.opened_by(os.open, path, TO_OPEN)
     except FileNotFoundError as error:
         pass_on(error)
-        raise HandleError(
-            f"The segment {path} is gone: every process that held it has ended, its "
-            f"manager was killed, or the sender has another {DIRECTORY}. Keep a tensor "
-            "over it until the receiver has its own; between containers, use the "
-            "strategy 'file_descriptor'."
-        ) from error
+        raise _gone(path) from error
     except OSError as error:
         pass_on(error)
         if error.errno == errno.ELOOP:
@@ -165,6 +114,37 @@ def open_file(path: str, owner: object) -> int:
                 "refused."
             ) from error
         raise resource_error(error.errno, f"Opening the segment {path}") from error
+    if not is_held(owned, name):
+        owned.close()
+        raise _gone(path)
+    return owned
+
+
+def _gone(path: str) -> HandleError:
+    return HandleError(
+        f"The segment {path} is gone: every process that held it has ended, or the "
+        f"sender has another {DIRECTORY}. Keep a tensor over it until the receiver has "
+        "its own; between containers, use the strategy 'file_descriptor'."
+    )
+
+
+def is_held(owned: OwnedDescriptor, name: str) -> bool:
+    """Take the lock of a file for this process; return False if its name is gone.
+
+    The mapping of the file keeps the lock when the descriptor is closed. Raises
+    `HandleError` or `ResourceError`.
+    """
+    if not stat.S_ISREG(os.fstat(owned.fd).st_mode):
+        raise _replaced(name)
+    program.locks_shared(owned.fd)
+    return os.fstat(owned.fd).st_nlink > 0
+
+
+def _replaced(name: str) -> HandleError:
+    return HandleError(
+        f"{DIRECTORY}/{name} is not a regular file of this user. Somebody has "
+        "replaced the segment; it is refused."
+    )
 
 
 def verify_name(token: str) -> None:
@@ -209,10 +189,7 @@ def verify_named(fd: int, name: str, nbytes: int) -> None:
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        raise HandleError(
-            f"{DIRECTORY}/{name} is not a regular file of this user. Somebody has "
-            "replaced the segment; it is refused."
-        )
+        raise _replaced(name)
     verify_size(status, name, nbytes)
 
 

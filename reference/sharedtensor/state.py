@@ -1,7 +1,7 @@
 """The state of this process: its current strategy, and the storages that it shares.
 
-There is no other state that sharing changes, but for what the manager's client and the
-devices keep of their own.
+There is no other state that sharing changes, but for what `names`, `announcements` and
+the devices keep of their own.
 """
 
 import os

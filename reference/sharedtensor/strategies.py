@@ -15,24 +15,25 @@ import weakref
 from typing import Any, Protocol
 
 from . import announcements, memory, segments, transport
+from .descriptors import OwnedDescriptor
 from .errors import HandleError, StrategyError
-from .manager import client as manager
+from .names import program
 
 
 class Segment:
     """Memory that processes can share, and what this process has to release for it.
 
     `token` identifies it among all segments of all processes. `descriptor` is open
-    while the segment lives, or None where the strategy needs none; `address` is that of
-    the manager by which this process holds its name, while it does. Where several
+    while the segment lives, or None where the strategy needs none. Where several
     storages lie in it, `storages` has those of this process, by offset, and `mapping`
-    is the memory of all that were received.
+    is the memory of all that were received. `held` is memory that it is mapped over:
+    while that is, this process has the lock of a named segment.
     """
 
     __slots__ = (
         "__weakref__",
-        "address",
         "descriptor",
+        "held",
         "inode",
         "mapping",
         "nbytes",
@@ -48,14 +49,13 @@ class Segment:
         nbytes: int,
         descriptor: int | None = None,
         inode: int = 0,
-        address: str = "",
     ):
         self.strategy = strategy
         self.token = token
         self.nbytes = nbytes
         self.descriptor = descriptor
         self.inode = inode
-        self.address = address
+        self.held: memoryview | None = None
         self.storages: dict[int, weakref.ref[Any]] | None = None
         self.mapping: memory.Memory | None = None
 
@@ -65,7 +65,7 @@ class Segment:
         Clauses LIFE-25, FAULT-2.
         """
         # At the end of the interpreter modules may be gone, `contextlib` too, and none
-        # can be imported: then the system closes what is open, and the manager releases
+        # can be imported: then the system closes what is open, and the keeper removes
         # the names.
         try:
             release_segment(self)
@@ -202,8 +202,8 @@ class FileDescriptor:
 class FileSystem:
     """A segment that is a file; its handle is the name. Clauses FS-1, FS-2, FS-3.
 
-    The manager counts who holds a name and which messages carry it, and removes the
-    name after the last. It is told before the file is made, so no name escapes it.
+    Who has mapped the file has a lock on it, and so has a message with its name: see
+    `names`. The name is removed by the last process that drops it, or by the keeper.
     """
 
     name = "file_system"
@@ -217,83 +217,81 @@ class FileSystem:
 
         Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
-        segment.address = manager.address()
-        register_name(segment.token, segment.address)
-        with segments.created(segment.token, source) as fd:
-            memory.write(fd, source)
-            segments.map_shared(source, fd)
+        owned = create_name(segment.token)
+        try:
+            memory.write(owned.fd, source)
+            segments.map_shared(source, owned.fd)
+            segment.held = source.bytes
+        finally:
+            owned.close()
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
-        """Return the manager's address, and how the message is announced to it.
+        """Return what holds the name for the message, where a handle has to say that.
 
         Each message has a reference of its own. Clauses LIFE-2, LIFE-5, LIFE-17.
         """
-        name, address = segment.token, segment.address
-        return address, announcements.announce_name(name, address, segment)
+        return "", announcements.announce_name(segment.token, segment)
 
     def open(
         self, target: memory.Memory, token: str, nbytes: int, where: tuple[Any, ...]
     ) -> Segment:
-        """Acknowledge the name, open and verify the file, map it.
+        """Hold the name, verify the file, map it.
 
-        This process holds the name on its own account before the message is taken for
-        received: neither the sender nor the channel is needed again. Clauses FS-2,
-        FS-3, FS-8, FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
+        This process holds the name by a lock of its own before the message is gone:
+        neither the sender nor the channel is needed again. Clauses FS-2, FS-3, FS-8,
+        FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
-        address, announcement = where
         segments.verify_name(token)
-        segment = Segment(self, token, nbytes, address=address)
-        try:  # the segment alone gives the name up, however far this comes
-            acknowledge_name(token, address, announcement)
-            with segments.opened(token) as fd:
-                segments.verify_named(fd, token, nbytes)
-                segments.map_shared(target, fd)
-        except BaseException:
-            self.release(segment)
-            raise
+        owned = acknowledge_name(token)
+        try:
+            segments.verify_named(owned.fd, token, nbytes)
+            segments.map_shared(target, owned.fd)
+        finally:
+            owned.close()
+        announcements.discard(where[1])
+        segment = Segment(self, token, nbytes)
+        segment.held = target.bytes
         return segment
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
-        with segments.opened(segment.token) as fd:
-            segments.verify_named(fd, segment.token, segment.nbytes)
-            segments.map_shared(target, fd)
+        owned = segments.open_named(segment.token)
+        try:
+            segments.verify_named(owned.fd, segment.token, segment.nbytes)
+            segments.map_shared(target, owned.fd)
+        finally:
+            owned.close()
 
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
-        """Let the message go: it holds nothing that this process does not.
-
-        Clause RESHARE-7.
-        """
-        address, announcement = where
-        announcements.discard(token, address, announcement)
+        """Do without what holds the name for the message. Clause RESHARE-7."""
+        announcements.discard(where[1])
 
     def release(self, segment: Segment) -> None:
-        """Tell the manager that this process holds the name no more; once.
+        """Remove the name, unless another process or a message has it.
 
         Clauses FS-2, LIFE-11.
         """
-        if segment.address:
-            give_name_up(segment.token, segment.address)
-            segment.address = ""
+        segment.mapping = segment.held = None
+        give_name_up(segment.token)
 
 
-def give_name_up(name: str, address: str) -> None:
+def give_name_up(name: str) -> None:
     """Hold a name no more, nor what this process keeps for the next message with it."""
     announcements.last.discard(name)
-    manager.release(name, address=address)
+    program.remove_unless_held(name)
 
 
-def register_name(name: str, address: str) -> None:
-    """Tell the manager of a name before its file is made. Clauses FS-2, MGR-2."""
-    announcements.register_new(name, address)
+def create_name(name: str) -> OwnedDescriptor:
+    """Return a new file whose name this process holds. Clauses FS-2, MGR-2."""
+    return segments.create_named(name)
 
 
-def acknowledge_name(name: str, address: str, announcement: Any) -> None:
-    """Hold a name that was received, before the message counts as received.
+def acknowledge_name(name: str) -> OwnedDescriptor:
+    """Return the file of a name that was received, which this process holds.
 
     Clauses FS-2, FS-8, LIFE-2.
     """
-    announcements.take_over(name, address, announcement)
+    return segments.open_named(name)
 
 
 def release_segment(segment: Segment) -> None:
@@ -324,9 +322,9 @@ def get_all_sharing_strategies() -> set[str]:
     return set(STRATEGIES)
 
 
-def manager_address(strategy: str) -> str | None:
-    """Return the manager that a child with that strategy has to use, if it needs one.
+def program_of_child(strategy: str) -> str:
+    """Return the program that a child with that strategy belongs to, if it needs one.
 
-    No other strategy starts one. Clause MGR-5.
+    No other strategy starts a manager. Clause MGR-5.
     """
-    return manager.address() if strategy == FileSystem.name else None
+    return program.current() if strategy == FileSystem.name else ""

@@ -58,7 +58,7 @@ class Outbox:
     """What a message carries beside its bytes: nobody has to ask its sender.
 
     `keep` holds what owns the descriptors until the message has been written, `names`
-    the names that it carries, by their managers, and `storages` those that were met
+    the names that it carries, and `storages` those that were met
     while it was pickled, each once. `undo` is None where nothing has to be undone if
     the message is not written. Clause FAULT-3.
 
@@ -72,7 +72,7 @@ class Outbox:
         self.sent: list[object] = []
         self.descriptors: list[int] = []
         self.keep: list[Any] = []
-        self.names: dict[str, list[str]] = {}
+        self.names: list[str] = []
         self.storages: list[Any] = []
         self._places: dict[int, int] = {}
 
@@ -92,16 +92,13 @@ class Outbox:
         self.keep.append(owner)
         return len(self.descriptors) - 1
 
-    def add_name(self, name: str, address: str, owner: Any) -> int:
-        """Note that the message carries a name of the manager at `address`.
+    def add_name(self, name: str, owner: Any) -> None:
+        """Note that the message carries a name.
 
-        `owner` keeps the name until the message has been announced. Return the place
-        of the descriptor that will stand for the name, counted from the end: those of
-        managers are the last ones, that of the first manager the very last.
+        `owner` keeps the name until the message has been announced.
         """
-        self.names.setdefault(address, []).append(name)
+        self.names.append(name)
         self.keep.append(owner)
-        return -1 if len(self.names) == 1 else ~list(self.names).index(address)
 
     def keep_first(self, count: int) -> None:
         """Drop the descriptors behind the first `count`, which are announcements.
@@ -116,7 +113,7 @@ class Outbox:
 
         Clauses FD-4, LIFE-18.
         """
-        self.descriptors, self.keep, self.names = [], [], {}
+        self.descriptors, self.keep, self.names = [], [], []
         self.storages, self._places = [], {}
         self.undo = None
 
@@ -124,37 +121,14 @@ class Outbox:
 class Inbox:
     """The descriptors of a message that is being unpickled; each is taken once.
 
-    `payload` is the message, and `storages` what it carries, once that is known.
-    `carriers` are the descriptors that stand for names, in as far as these are held by
-    them, and `carried` the first name that each place was asked for.
+    `payload` is the message, and `storages` what it carries, once that is known. Those
+    that hold names are closed with it: what is rebuilt holds them by then.
     """
 
     def __init__(self, descriptors: ReceivedDescriptors, payload: Any = b""):
         self.descriptors = descriptors
         self.payload = payload
         self.storages: list[Any] | None = None
-        self.carriers: dict[int, OwnedDescriptor] = {}
-        self.carried: dict[int, str] = {}
-
-    def carries_others(self, place: int, name: str) -> bool:
-        """Return whether the descriptor there was found to stand for another name.
-
-        Then none of them can be held by it: it would keep all. Clauses FS-2, FS-9.
-        """
-        return self.carried.setdefault(place, name) != name
-
-    def carrier(self, place: int) -> OwnedDescriptor | None:
-        """Return the descriptor that stands for names, as `Outbox.add_name` counts.
-
-        None if the message has none there. Whoever holds one of the names by it shares
-        it. Clause LIFE-2.
-        """
-        count = len(self.descriptors.places)
-        if place not in self.carriers and 0 <= count + place < count:
-            owned = self.descriptors.take(count + place)
-            if owned is not None:
-                self.carriers[place] = owned
-        return self.carriers.get(place)
 
     def take(self, place: int) -> OwnedDescriptor:
         """Return the owner of the descriptor at `place`. Raises `HandleError`."""
@@ -176,7 +150,6 @@ class Inbox:
         """
         self.descriptors.close()
         self.storages = None
-        self.carriers.clear()
 
 
 class _Current(threading.local):
@@ -346,6 +319,16 @@ def _export_to_others(fd: int) -> Any:
     if is_taken or room_in_child() <= 0:
         return resource_sharer.DupFd(fd)
     return reduction.DupFd(fd)
+
+
+def leave_to_others(owned: OwnedDescriptor) -> Any:
+    """Return a handle of a descriptor that a process of the standard library inherits.
+
+    What starts the process keeps it.
+    """
+    popen: Any = get_spawning_popen()
+    popen.__dict__.setdefault("sharedtensor", []).append(owned)
+    return _export_to_others(owned.fd)
 
 
 def take_inherited(handles: Iterable[Any]) -> ReceivedDescriptors:

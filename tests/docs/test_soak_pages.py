@@ -7,7 +7,7 @@ import tiny_project
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["soak"]\n'
 KINDS = (
-    *("overview", "rounds", "plot", "kills", "killed-runs", "fuzz", "histories"),
+    *("overview", "rounds", "plot", "kills", "killed-runs", "histories"),
     *("hostile", "mixed", "mixed-plot", "loaded", "shuffled"),
 )
 PAGE = "---\norphan: true\n---\n# Runs\n\n" + "".join(
@@ -72,7 +72,7 @@ def cells_of(page):
 def test_what_was_not_run_is_said_to_be_missing(page_of):
     page, warnings = page_of()
     assert warnings == ""
-    assert page.count("not run yet") == 16
+    assert page.count("not run yet") == 15
     assert "There is nothing to draw yet." in page
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_did_not_hold_is_marked(page_of):
 
 def test_all_committed_runs_are_listed_with_their_data(page_of):
     kills = {"held": False, "sentence": "Something was left.", "seconds": 400}
-    page, warnings = page_of(kills=kills, fuzz={})
+    page, warnings = page_of(kills=kills, hostile={})
     assert warnings == ""
     listed = page[page.index("soak-runs") : page.index("</table>")]
     assert listed.count("✓ held") == 1

@@ -24,7 +24,6 @@ def fault(number, first, now):
 OUTCOMES = ("killed", "timeout", "survived", "unfinished", "equivalent")
 RECORDS = {
     "mutants": [SEEN, SEEN, MISSED],
-    "manager-simulation": {"mutants": [SEEN, SEEN]},
     "device-exploration": {"faults": [SEEN, MISSED, MISSED]},
     "generated-mutants": {"mutants": [{"outcome": one} for one in OUTCOMES]},
     "blind-trial": [fault(2, MISSED, SEEN), fault(1, SEEN, SEEN), fault(2, SEEN, SEEN)],
@@ -48,7 +47,6 @@ def test_each_record_has_a_bar_of_what_was_seen_and_missed(site_of):
     assert figures == [
         ("Mutants by hand", 2, "seen"),
         ("Mutants by hand", 1, "missed"),
-        ("Manager&#39;s protocol", 2, "seen"),
         ("Protocol of device memory", 1, "seen"),
         ("Protocol of device memory", 2, "missed"),
         ("Generated mutants, a sample", 2, "seen"),

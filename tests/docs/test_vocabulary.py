@@ -169,8 +169,8 @@ def test_folder_keeps_to_the_vocabulary(folder):
     [
         ("reference/a.py", "def take_off(): ...\n"),
         ("conformance/a.py", "stage.play()\n"),
-        ("a.py", "class KeeperProcess: ...\n"),
-        ("a.py", "# The keeper ends it.\n"),
+        ("a.py", "class WardProcess: ...\n"),
+        ("a.py", "# The household ends it.\n"),
         ("a.py", "x = Held(3)\n"),
         ("a.md", "Say whether it is open.\n"),
         ("reference/a.md", "Call `post_it` first.\n"),

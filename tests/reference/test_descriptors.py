@@ -81,7 +81,7 @@ def test_a_forked_child_has_nothing_of_a_message_that_is_being_received(strategy
     in_the_child, received = ours.recv()
     assert (kept.tolist(), received.tolist()) == ([0, 1], [0, 1, 2, 3])
     carriers = {link for link in in_the_child - before if "socket:" not in link}
-    assert len(carriers) == 1, "the pipe by which the test is told"
+    assert len(carriers) == 1, "the pipe of this test"
 
 
 @pytest.mark.parametrize("stage", ["received", "sorted in"])

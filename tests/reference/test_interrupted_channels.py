@@ -15,7 +15,6 @@ from interrupts import Interrupt
 from reference_peer import eventually, own_names
 from sharedtensor import protocol, transport
 from sharedtensor.descriptors import OwnedDescriptor
-from sharedtensor.manager import client
 from sharedtensor.multiprocessing import packets, queues
 from test_interrupts import be_interrupted, in_a_child
 from test_reference_places import assert_has_its_place
@@ -66,7 +65,6 @@ def names_interrupted():
     def receive_all():
         while theirs.poll():
             receive()
-        client.sync()
         eventually(lambda: not own_names())
         send_another()
 

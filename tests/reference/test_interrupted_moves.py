@@ -179,9 +179,7 @@ def test_an_interrupted_receive_leaves_no_name(strategy):
         ours.send(sharedtensor.arange(3).share_memory_())
         state.known.clear()
         payload, descriptors = protocol.read_message(theirs)
-        inbox = transport.Inbox(descriptors, payload)
-        assert inbox.carrier(-1) is not None
-        return inbox
+        return transport.Inbox(descriptors, payload)
 
     def receive(inbox):
         found = transport.receiving(inbox, pickle.loads, inbox.payload)
@@ -193,7 +191,6 @@ def test_an_interrupted_receive_leaves_no_name(strategy):
             has_come = interrupted_at(place, partial(receive, read()))
             if not has_come:
                 break
-        receive(read())  # the name before is no longer held by a descriptor
     assert not has_come
     gc.collect()
     eventually(lambda: set(own_names()) <= before)

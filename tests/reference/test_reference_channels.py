@@ -297,7 +297,7 @@ def test_refused_message_is_raised_by_put_and_leaves_the_queue_usable(kind, stra
             channel.put([sharedtensor.ones(2), leaf * 2])
     channel.put((leaf * 2).detach())
     assert channel.get().tolist() == [2.0, 2.0]
-    # The manager learns from the kernel, and not from us, that the message has arrived.
+    # The manager removes what was in the refused messages, if their sender does not.
     eventually(lambda: before.issuperset(own_names()))
 
 

@@ -11,7 +11,6 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import descriptors, eventually, limit_for, own_names
-from sharedtensor.manager import client as manager
 
 MANY = 300  # more than a child inherits one by one
 ROOM = 40  # descriptors, enough to start a child
@@ -92,7 +91,6 @@ def test_nothing_is_left_of_arguments_that_no_child_has_taken(
         end(fresh, tensors)
         eventually(lambda: descriptors() <= held + 1)  # what is kept for the next one
     del tensors
-    manager.sync()
     eventually(lambda: names.issuperset(own_names()))
     eventually(lambda: descriptors() <= before + 1)
 

@@ -16,6 +16,8 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 from faulty_implementations import USED_BY_THE_SUITE
+from sharedtensor.names import keeper, program
+from sharedtensor.segments import NAME
 from sharedtensor.storage import Storage
 from sharedtensor.tensors import Tensor
 from sharedtensor_conformance.adapters import reference
@@ -68,6 +70,36 @@ refuses_copies = replace(
     reference.conformance_adapter,
     name="refuses_copies",
     operations=f"{__name__}:RefusesCopies",
+)
+
+
+class SweepsAtCalls(reference.ReferenceOperations):
+    """It has no manager: who shares removes the names that no process holds.
+
+    The clauses permit that: LIFE-10, LIFE-13, LIFE-14, FS-9, FS-10.
+    """
+
+    def __init__(self):
+        super().__init__()
+        program.has_keeper = lambda _: True
+        new_token = program.new_token
+
+        def sweep_and_make_token():
+            locks = keeper.open_locks()
+            for name in os.listdir(locks):
+                if NAME.fullmatch(name):
+                    keeper.is_removed(name, locks)
+            os.close(locks)
+            return new_token()
+
+        program.new_token = sweep_and_make_token
+
+
+sweeps_at_calls = replace(
+    reference.conformance_adapter,
+    name="sweeps_at_calls",
+    operations=f"{__name__}:SweepsAtCalls",
+    claims=reference.conformance_adapter.claims - {"manager"},
 )
 
 

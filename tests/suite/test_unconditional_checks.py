@@ -190,6 +190,20 @@ REFUSED = ("SHARE-5", "SHARE-13", "VIEW-9")
 """The clauses about what an implementation may refuse to copy, or to send."""
 
 
+LEFT_BY_OTHERS = ("LIFE-8", "LIFE-10", "LIFE-13", "FS-9", "FS-10")
+"""The clauses about names that only others can remove."""
+
+
+@pytest.mark.takes(30)
+def test_implementation_without_a_manager_can_remove_names_when_it_shares(suite):
+    chosen = (f"--clause={id}" for id in LEFT_BY_OTHERS)
+    how = ("--strategy=file_system", "--start-method=fork", "-k", "not histories")
+    done = suite("--impl=faulty_reference:sweeps_at_calls", *chosen, *how)
+    assert (done.status, done.left) == (0, NOTHING_LEFT)
+    assert {case.verdict for case in done.cases} == {Verdict.PASS}
+    assert {id for case in done.cases for id in case.clauses} >= set(LEFT_BY_OTHERS)
+
+
 @pytest.mark.takes(30)
 def test_implementation_that_refuses_all_copies_is_judged(suite):
     chosen = (f"--clause={id}" for id in REFUSED)

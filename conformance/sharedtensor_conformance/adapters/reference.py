@@ -67,7 +67,7 @@ conformance_adapter = Implementation(
 
 TRACE_POINTS = {
     "share": ("protocol.move_storage", "protocol.move_together"),
-    "register": ("strategies.register_name",),
+    "register": ("strategies.create_name",),
     "export": ("protocol.export_handle",),
     "announce": ("protocol.announce_names",),
     "send": ("protocol.write_packet",),

@@ -25,7 +25,10 @@ from sharedtensor_conformance.chapters.history_search import History, HistoryFai
 from sharedtensor_conformance.chapters.lifetime_base import CHANNEL_CAPACITY
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
 from sharedtensor_conformance.chapters.lifetime_steps import ProcessSteps
-from sharedtensor_conformance.chapters.shared_steps import strategy_set
+from sharedtensor_conformance.chapters.shared_steps import (
+    share_in_another_program,
+    strategy_set,
+)
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
 
@@ -188,6 +191,8 @@ class LifetimeHistory(ProcessSteps):
         if not self.model.has_manager:
             self.clauses = ("MGR-14",)
         self.model.record_all_ended()
+        if ended == "LIFE-10":
+            share_in_another_program(self.stage)
         if everything_goes:
             eventually(
                 lambda: not self.leftovers(),

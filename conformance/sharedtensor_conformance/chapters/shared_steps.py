@@ -185,6 +185,35 @@ def leftovers(stage: Any) -> list[str]:
     return [*stage.ledger.segments(), *stage.ledger.processes().values()]
 
 
+def share_once_more(stage: Any, *actors: Any) -> None:
+    """Share a tensor in each of the actors, where no manager is claimed.
+
+    Until then the names that other processes have left may stay: LIFE-13, FS-9.
+    """
+    if "manager" in stage.implementation.claims:
+        return
+    for actor in actors:
+        other = stage.peer if actor is stage.owner else stage.owner
+        tensor = actor.make([1])
+        actor.send(tensor, other).drop()
+        tensor.drop()
+
+
+def share_in_another_program(stage: Any) -> None:
+    """Do that in a program that begins when all processes of a stage have ended.
+
+    Until then the names that killed processes have left may stay: LIFE-10.
+    """
+    if "manager" in stage.implementation.claims:
+        return
+    gone = lambda: not stage.ledger.processes()  # noqa: E731
+    eventually(gone, "no process is left", within=stage.grace)
+    stage.kill_all()
+    stage.start_again()
+    share_once_more(stage, stage.owner)
+    stage.leave_all()
+
+
 def process_counts(stage: Any, *actors: Any) -> list[int]:
     """Return the numbers of temporary files, processes, and threads of each actor."""
     shown = stage.ledger.read()

@@ -16,6 +16,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     new_segment_name,
     require_segment_per_storage,
     several_strategies,
+    share_once_more,
     share_separately,
     strategy_set,
     tensors_after_strategy_change,
@@ -716,6 +717,7 @@ def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
         name = new_segment_name(stage, before)
         check.equal(arrived.read(length - 1), 44, "the child holds it")
         getattr(child, end)()
+        share_once_more(stage, owner)
         wait_until_removed(stage, name)
 
 
@@ -726,6 +728,7 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
         child = owner.start_peer()
         _, name = share_named(child, stage, [47, 48, 49])
         getattr(child, end)()
+        share_once_more(stage, owner)
         wait_until_removed(stage, name)
 
 
@@ -747,6 +750,7 @@ def test_name_goes_with_a_message_that_nobody_can_receive(stage):
             tensor.drop()
             fresh.end_extra()
             check(fresh.owner.is_alive(), "the sender lives on")
+            share_once_more(fresh, fresh.owner)
             wait_until_removed(fresh, name)
 
 

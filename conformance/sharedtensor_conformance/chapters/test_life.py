@@ -20,6 +20,8 @@ from sharedtensor_conformance.chapters.shared_steps import (
     leftovers,
     overwrite_freed_memory,
     process_counts,
+    share_in_another_program,
+    share_once_more,
     share_separately,
     unthreaded_channel,
     wait_until_receivable,
@@ -617,6 +619,7 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
     tensor.drop()
     check.equal(arrived.values(), [74, 75, 76], "the child holds it alone")
     child.kill()
+    share_once_more(stage, owner)
     check_no_growth(before, stage, owner)
 
 
@@ -663,6 +666,7 @@ def test_processes_that_are_killed_leave_nothing_behind(stage):
         share_among_all(fresh)
         for actor in (fresh.bystander, fresh.peer, fresh.owner):
             actor.kill()
+        share_in_another_program(fresh)
         sentence = "no segment and no process is left"
         wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
@@ -675,6 +679,7 @@ def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
         put_on_every_channel(fresh)
         for actor in (fresh.owner, fresh.peer, fresh.bystander):
             actor.kill()
+        share_in_another_program(fresh)
         sentence = "no segment and no process is left"
         wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
@@ -800,6 +805,7 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
     before = holdings_of(stage, owner, peer)
     for actor in (owner, peer):
         lose_all(actor)
+    share_once_more(stage, owner, peer)
     check_no_growth(before, stage, owner, peer)
 
 
@@ -827,6 +833,7 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     for channel in full:
         channel.close(owner)
         channel.drop(owner)
+    share_once_more(stage, owner)
     check_no_growth(before, stage, owner)
 
 
@@ -1331,8 +1338,10 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
         owner.collect_garbage()
 
     leave_a_pool()
+    share_once_more(stage, owner)
     before = holdings_of(stage, owner)
     leave_a_pool()
+    share_once_more(stage, owner)
     check_no_growth(before, stage, owner)
 
 

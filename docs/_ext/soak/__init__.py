@@ -40,7 +40,6 @@ RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
     "plot": plot.rounds,
     "kills": tables.kills,
     "killed-runs": tables.killed_runs,
-    "fuzz": tables.fuzz,
     "histories": tables.histories,
     "hostile": tables.hostile,
     "mixed": tables.mixed,

@@ -14,7 +14,6 @@ EXPECTED = {
     "rounds": ("rounds-file_descriptor", "rounds-file_system"),
     "kills": ("kills",),
     "killed-runs": ("killed-runs",),
-    "fuzz": ("fuzz",),
     "histories": ("histories",),
     "hostile": ("hostile",),
     "mixed": ("mixed",),

@@ -85,24 +85,6 @@ def killed_runs(records: Records) -> list[nodes.Node]:
     return [*found, table(["How it ended, or what its report says", "Runs"], rows)]
 
 
-def fuzz(records: Records) -> list[nodes.Node]:
-    """Return the figures of the fuzzing."""
-    found = of_all(records, "fuzz")
-    record = records.read("fuzz")
-    if record is None or "messages" not in record:
-        return found
-    rows = [
-        ["Messages sent by bad clients", f"{record['messages']:,}"],
-        ["Examples", f"{record['examples']:,}"],
-        ["Managers started and ended", record["batches"]],
-        ["Calls of the good client that were answered", f"{record['served']:,}"],
-        ["Its longest wait", f"{record['peak_latency_ms']:g} ms"],
-        ["Largest growth of a manager's memory", f"{record['memory_growth_kib']} KiB"],
-        ["Kinds of messages", ", ".join(record["kinds"])],
-    ]
-    return [*found, table(["What", "Figure"], rows)]
-
-
 def histories(records: Records) -> list[nodes.Node]:
     """Return how many random histories were taken, by what they are made of."""
     found = of_all(records, "histories")

@@ -31,7 +31,6 @@ from .machines import StateMachinesDirective
 from .overview import OverviewDirective
 from .precision import PrecisionDirective
 from .programs import ProgramsDirective
-from .simulation import ManagerSimulationDirective
 
 
 class Kills:
@@ -167,6 +166,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("programs", ProgramsDirective)
     app.add_directive("device-deviations", DeviceDeviationsDirective)
     app.add_directive("device-exploration", DeviceExplorationDirective)
-    app.add_directive("manager-simulation", ManagerSimulationDirective)
     app.add_directive("state-machines", StateMachinesDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -47,12 +47,6 @@ def by_hand(mutants: Record) -> list[Row]:
     return of_fates("Mutants by hand", "all-mutants", mutants)
 
 
-def of_the_manager(record: Record) -> list[Row]:
-    """Return the row of the mutants of the manager's protocol."""
-    section = "the-managers-protocol-in-virtual-time"
-    return of_fates("Manager's protocol", section, record["mutants"])
-
-
 def of_device_memory(record: Record) -> list[Row]:
     """Return the row of the faults of the protocol of device memory."""
     section = "every-interleaving-of-the-protocol-of-device-memory"
@@ -83,7 +77,6 @@ def by_outsiders(trials: Record) -> list[Row]:
 
 RECORDS: Mapping[str, Callable[[Record], list[Row]]] = {
     "mutants": by_hand,
-    "manager-simulation": of_the_manager,
     "device-exploration": of_device_memory,
     "generated-mutants": generated,
     "blind-trial": by_outsiders,

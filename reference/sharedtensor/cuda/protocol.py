@@ -42,7 +42,6 @@ from .liveness import own_identity
 from .shared_file import Address
 from .state import (
     FEW_EVENTS,
-    FOR_EVER,
     Allocation,
     DeviceState,
     DeviceStorage,
@@ -457,7 +456,7 @@ def shut_down(state: DeviceState) -> None:
     """
     if state.driver.forked():
         return
-    counted = state.lock.run(FOR_EVER, give_back_all, state)
+    counted = state.lock.run(give_back_all, state)
     if counted:
         warnings.warn(
             f"This process ends while messages or receivers refer to "

@@ -18,7 +18,6 @@ from .errors import DeviceError, ForkError
 from .liveness import Identity
 from .shared_file import Address
 
-FOR_EVER = -1.0  # seconds to wait for a thread
 # So few events are looked through at each send; beyond, when their number has doubled.
 FEW_EVENTS = 16
 
@@ -174,7 +173,7 @@ class DeviceState:
         self.refuse_fork()
         if self.lock.is_owned():
             raise used_twice(self.driver.name)
-        return self.lock.run(FOR_EVER, work, *arguments, **options)
+        return self.lock.run(work, *arguments, **options)
 
     def refuse_fork(self) -> None:
         """Raise ForkError in a child forked from a user of the device.

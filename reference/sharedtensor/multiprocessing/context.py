@@ -26,7 +26,7 @@ what it adds, pipe(7).
 class Settings:
     """What a child takes over from its parent: read when it is started.
 
-    A process has it as its first attribute, so that a spawned child knows the manager
+    A process has it as its first attribute, so that a spawned child knows its program
     before it unpickles the tensors among its arguments. The process of a `Manager()`
     has it too. Clauses START-6, CHAN-10.
     """
@@ -35,8 +35,8 @@ class Settings:
         return _enter_child, protocol.child_settings()
 
 
-def _enter_child(strategy: str, address: str | None) -> Settings:
-    protocol.enter_child(strategy, address)
+def _enter_child(strategy: str, program: str) -> Settings:
+    protocol.enter_child(strategy, program)
     return Settings()
 
 
@@ -90,7 +90,7 @@ class _ChildOfThisProgram(process.BaseProcess):
 
     def start(self) -> None:
         """Start the child; its tensor arguments are sent. Clauses START-1, START-2."""
-        protocol.child_settings()  # a forked child inherits its manager: it must exist
+        protocol.child_settings()  # so that a forked child inherits a program
         transport.spawning(super().start)
 
 

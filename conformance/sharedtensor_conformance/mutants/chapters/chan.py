@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import errno
 import multiprocessing
 import pickle
 import queue
@@ -701,18 +702,17 @@ def put_passes_what_waits(append):
     return write_or_append
 
 
-@mutant("names_overfill_a_packet", "CHAN-3", replaces="manager.client.packets")
-def names_overfill_a_packet(packets):
-    """As many names are announced at once as fit without what separates them."""
-    from sharedtensor.manager import client, messages
+@mutant("names_overfill_a_packet", "CHAN-3", replaces="names.program.in_flight")
+def names_overfill_a_packet(in_flight):
+    """A message can hold so many names as fit into a packet, and no more."""
+    from sharedtensor.errors import resource_error
 
-    def overfilled(names):
-        encoded = [client.checked(name) for name in names]
-        at_once = messages.LONGEST_MESSAGE // max(map(len, encoded), default=1)
-        for begin in range(0, len(encoded), at_once):
-            yield messages.SEPARATOR.join(encoded[begin : begin + at_once])
+    def hold_a_packet(names):
+        if sum(map(len, names)) > 1 << 12:
+            raise resource_error(errno.EMSGSIZE, "Sending the names of shared storages")
+        return in_flight(names)
 
-    return overfilled
+    return hold_a_packet
 
 
 @mutant(

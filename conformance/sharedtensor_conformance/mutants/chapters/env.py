@@ -4,7 +4,7 @@ import errno
 import itertools
 import os
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
 
@@ -51,18 +51,16 @@ def large_message_needs_memfd_create(unnamed_file):
     return lambda: OwnedDescriptor.opened_by(os.memfd_create, "message")
 
 
-@mutant("takes_one_refusal_for_ever", "ENV-1", replaces="segments.created")
-def takes_one_refusal_for_ever(created):
+@mutant("takes_one_refusal_for_ever", "ENV-1", replaces="strategies.create_name")
+def takes_one_refusal_for_ever(create_name):
     """A process that could make no file in `/dev/shm` does not try again."""
     refusals = []
 
-    @contextmanager
-    def create_unless_refused(name, source):
+    def create_unless_refused(name):
         if refusals:
             raise refusals[0]
         try:
-            with created(name, source) as fd:
-                yield fd
+            return create_name(name)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EROFS):
                 refusals.append(error)

@@ -1,6 +1,5 @@
 """Mutants of the behaviour after a refusal by the system."""
 
-import contextlib
 import ctypes
 import errno
 import math
@@ -242,22 +241,24 @@ def zeros_take_no_room(write):
     return write_unless_zero
 
 
-@mutant("refused_file_stays", "FAIL-3", "FAIL-8", replaces="segments.created")
-def refused_file_stays(created):
+@mutant(
+    "refused_file_stays",
+    "FAIL-3",
+    "FAIL-8",
+    replaces="strategies.FileSystem.allocate",
+)
+def refused_file_stays(allocate):
     """A file that could not be filled keeps a name."""
 
-    @contextlib.contextmanager
-    def create_and_keep(name, source):
-        with created(name, source) as fd:
-            try:
-                yield fd
-            except OSError:
-                path = f"/dev/shm/{name}"
-                os.rename(path, path + "0")
-                open(path, "x").close()
-                raise
+    def allocate_and_keep(self, segment, source):
+        try:
+            allocate(self, segment, source)
+        except OSError:
+            maker, token = segment.token.rpartition("-")[::2]
+            open(f"/dev/shm/{maker}-{token[::-1]}", "x").close()
+            raise
 
-    return create_and_keep
+    return allocate_and_keep
 
 
 @mutant("file_limit_kills", "FAIL-5", replaces="protocol.move_storage")

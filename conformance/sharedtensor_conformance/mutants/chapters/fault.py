@@ -3,17 +3,10 @@
 import pickle
 
 from sharedtensor_conformance.mutants.chapters.life import (
-    counts_what_is_in_flight,
     sender_hands_out_descriptors,
 )
 from sharedtensor_conformance.mutants.chapters.mgr import aborts_without_its_manager
 from sharedtensor_conformance.mutants.registry import mutant
-
-
-@mutant("counts_messages_in_flight", "FAULT-1", replaces="announcements.announce_name")
-def counts_messages_in_flight(announce_name):
-    """The manager counts messages: one that dies with its reader stays counted."""
-    return counts_what_is_in_flight(announce_name)
 
 
 @mutant(
@@ -74,7 +67,7 @@ def lost_message_is_none(read_message):
     return read
 
 
-@mutant("abort_where_the_manager_was", "FAULT-5", replaces="manager.launch.reach")
-def abort_where_the_manager_was(reach):
+@mutant("abort_where_the_manager_was", "FAULT-5", replaces="names.program.start_keeper")
+def abort_where_the_manager_was(start_keeper):
     """A process that finds its manager gone aborts."""
-    return aborts_without_its_manager(reach)
+    return aborts_without_its_manager(start_keeper)

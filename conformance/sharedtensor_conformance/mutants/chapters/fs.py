@@ -1,5 +1,6 @@
 """Mutants of the strategy `file_system`."""
 
+import fcntl
 import itertools
 import os
 import weakref
@@ -74,11 +75,16 @@ def name_says_the_parent(new_name):
     return lambda: new_name().replace(f"-{os.getpid()}-", f"-{os.getppid()}-")
 
 
-@mutant("names_come_round", "FS-5", replaces="segments.new_token")
+@mutant("names_come_round", "FS-5", replaces="names.program.new_token")
 def names_come_round(new_token):
     """A process has eight names, and uses the first again after the last."""
     numbers = itertools.cycle(range(8))
-    return lambda: f"{next(numbers):032x}"
+
+    def one_of_eight():
+        number = next(numbers)
+        return f"{number:08x}{new_token()[8:20]}{number:012x}"
+
+    return one_of_eight
 
 
 @mutant("view_makes_a_file", "FS-6", replaces="tensors.Tensor.as_strided")
@@ -104,7 +110,7 @@ def large_storage_has_a_file(init):
     def init_with_a_file(self, nbytes):
         init(self, nbytes)
         if nbytes > 1 << 20 and state.strategy == "file_system":
-            path = f"/dev/shm/{segments.new_name()}"
+            path = f"/dev/shm/sharedtensor-{os.getpid()}-{segments.new_token()}"
             os.close(os.open(path, segments.TO_CREATE, 0o600))
             weakref.finalize(self, remove, path, os.getpid())
 
@@ -123,37 +129,35 @@ def files_have_room_to_grow(map_shared):
     return grow_and_map
 
 
-@mutant(
-    "heirs_of_one_manager",
-    "FS-8",
-    "LIFE-22",
-    replaces="manager.link.Link.prefork_connection",
-)
-def heirs_of_one_manager(prefork_connection):
-    """A forked child inherits holds at its parent's own manager, and at no other."""
-    from sharedtensor.manager import client
+@mutant("heirs_of_one_manager", "FS-8", "LIFE-22", replaces="protocol.remember_storage")
+def heirs_of_one_manager(remember_storage):
+    """A forked child holds what it inherits if its parent's manager knows the name."""
+    from sharedtensor import memory, segments, state
+    from sharedtensor.names import keeper, program
 
-    def prefork_connection_to_own(link):
-        return prefork_connection(link) if link.address == client._client.own else None
+    def map_without_locks():
+        for name, storage in state.known.items():
+            if "-" in name and keeper.program_of(name) != program._id:
+                fd = os.open(f"{segments.DIRECTORY}/{name}", segments.TO_OPEN)
+                memory.remap(storage.memory, fd)
+                os.close(fd)
 
-    return prefork_connection_to_own
+    os.register_at_fork(after_in_child=map_without_locks)
+    return remember_storage
 
 
-@mutant(
-    "sends_on_at_its_own_manager",
-    "FS-8",
-    "FS-2",
-    replaces="strategies.FileSystem.export",
-)
-def sends_on_at_its_own_manager(export):
-    """Who sends a name on announces it to its own manager, and names that one."""
-    from sharedtensor import announcements, manager
+@mutant("sends_on_at_its_own_manager", "FS-8", replaces="strategies.acknowledge_name")
+def sends_on_at_its_own_manager(acknowledge_name):
+    """A process holds names that its own manager knows, and no others."""
+    from sharedtensor.names import keeper, program
 
-    def export_at_its_own(self, segment):
-        address = manager.address()
-        return address, announcements.announce_name(segment.token, address, segment)
+    def hold_own(name):
+        owned = acknowledge_name(name)
+        if keeper.program_of(name) != program._id:
+            fcntl.flock(owned.fd, fcntl.LOCK_UN)
+        return owned
 
-    return export_at_its_own
+    return hold_own
 
 
 @mutant("files_are_huge_pages", "FS-7", replaces="segments.map_shared")
@@ -185,15 +189,27 @@ def name_keeps_the_first_pid(new_name):
 @mutant(
     "held_by_what_stands_for_others",
     "FS-2",
-    replaces="transport.Inbox.carries_others",
+    replaces=("transport.Inbox.close", "protocol.rebuild_storage"),
 )
-def held_by_what_stands_for_others(carries_others):
-    """A name is held by the descriptor of its message, though others go with it."""
+def held_by_what_stands_for_others(close, rebuild_storage):
+    """What holds the names of a message stays open while its last tensor lives."""
+    from sharedtensor import transport
 
-    def never(inbox, place, name):
-        return False
+    rebuilt = weakref.WeakKeyDictionary()
 
-    return never
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        rebuilt.setdefault(transport.current_inbox(), []).append(storage)
+        return storage
+
+    def close_but_the_last(inbox):
+        places, storages = inbox.descriptors.places, rebuilt.pop(inbox, [])
+        if len(storages) > 1 and places and places[-1] is not None:
+            weakref.finalize(storages[-1], os.close, places[-1])
+            places[-1] = None
+        close(inbox)
+
+    return close_but_the_last, rebuild
 
 
 @mutant("each_argument_has_a_pipe", "FS-3", replaces="protocol.announce_names")
@@ -203,9 +219,8 @@ def each_argument_has_a_pipe(announce_names):
 
     def announce(outbox):
         if transport.is_spawning():
-            for address, names in outbox.names.items():
-                for name in names:
-                    outbox.keep.append(announcements.descriptor_of([name], address))
+            for name in outbox.names:
+                outbox.keep.append(announcements.descriptor_of([name]))
         announce_names(outbox)
 
     return announce
@@ -218,27 +233,26 @@ def waiting_message_has_a_pipe(pack_into):
 
     def pack(outbox, obj):
         payload = pack_into(outbox, obj)
-        for address, names in outbox.names.items():
-            outbox.keep.append(announcements.descriptor_of(names, address))
+        if outbox.names:
+            outbox.keep.append(announcements.descriptor_of(outbox.names))
         return payload
 
     return pack
 
 
-@mutant(
-    "child_keeps_what_it_inherited",
-    "FS-2",
-    replaces="manager.conversation.Conversation.inherit",
-)
-def child_keeps_what_it_inherited(inherit):
+@mutant("child_keeps_what_it_inherited", "FS-2", replaces="protocol.remember_storage")
+def child_keeps_what_it_inherited(remember_storage):
     """A forked child does not give up the names that it has inherited."""
+    from sharedtensor import segments, state
 
-    def inherit_for_good(conversation, connection):
-        inherit(conversation, connection)
-        if connection is not None:
-            conversation.holds.clear()
+    def hold_for_good():
+        for name in [*state.known, *state.common]:
+            if "-" in name:
+                fd = os.open(f"{segments.DIRECTORY}/{name}", segments.TO_OPEN)
+                fcntl.flock(fd, fcntl.LOCK_SH)
 
-    return inherit_for_good
+    os.register_at_fork(after_in_child=hold_for_good)
+    return remember_storage
 
 
 @mutant(

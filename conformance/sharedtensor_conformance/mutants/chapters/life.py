@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import socket
+import stat
 import struct
 import sys
 import tempfile
@@ -63,7 +64,7 @@ def wipes_on_release(move_storage, release_segment):
 
 @mutant("nothing_is_in_flight", "LIFE-2", "LIFE-5", replaces="protocol.announce_names")
 def nothing_is_in_flight(announce_names):
-    """The manager is not told of messages: a name goes with those who hold it."""
+    """Messages hold no names: a name goes with the processes that hold it."""
     return lambda outbox: None
 
 
@@ -286,7 +287,7 @@ def one_large_storage_in_twenty_stays(move_storage):
     "MGR-2",
     "LIFE-9",
     "LIFE-10",
-    replaces="manager.launch.grace_period",
+    replaces="names.program.grace_period",
 )
 def manager_stays(grace_period):
     """The manager waits for an hour after its last user has gone."""
@@ -321,20 +322,41 @@ def forked_child_gives_up_for_its_parent(move_storage, release_segment):
     "counts_what_is_in_flight",
     "LIFE-13",
     "FS-10",
-    replaces="announcements.announce_name",
+    replaces=("protocol.announce_names", "protocol.unpack_message"),
 )
-def counts_what_is_in_flight(announce_name):
-    """A message's names are counted when it is put, and counted down by its receiver.
+def counts_what_is_in_flight(announce_names, unpack_message):
+    """A sender holds the names of a message until its receiver says that it has them.
 
-    So nobody counts down for a message that is never received.
+    So it holds them for ever if the message is never received.
     """
-    from sharedtensor import announcements, manager
+    from sharedtensor.descriptors import OwnedDescriptor
+    from sharedtensor.names import program
 
-    def count(name, address, owner):
-        manager.announce_counted(name, address=address)
-        return announcements.COUNTED
+    unreceived = []
 
-    return count
+    def wait_for_receiver(held, here):
+        if os.read(here.fd, 1):
+            held.close()
+        else:
+            unreceived.append(held)
+
+    def announce(outbox):
+        if outbox.names:
+            held = program.in_flight(outbox.names)
+            here, there = OwnedDescriptor.pair_opened_by(os.pipe)
+            outbox.add(there.fd, there)
+            waiting = held, here
+            threading.Thread(
+                target=wait_for_receiver, args=waiting, daemon=True
+            ).start()
+
+    def unpack_and_say_so(payload, descriptors):
+        for fd in descriptors.places:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, b"+")
+        return unpack_message(payload, descriptors)
+
+    return announce, unpack_and_say_so
 
 
 @mutant(

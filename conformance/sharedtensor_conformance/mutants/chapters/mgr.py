@@ -1,58 +1,60 @@
-"""Mutants of the manager: of its clients, of how it is started, and of the daemon."""
+"""Mutants of the manager: of how it is started, and of what it does.
 
+The manager of the reference is its keeper of names: see `sharedtensor.names`.
+"""
+
+import fcntl
 import inspect
 import os
-import select
-import socket
-import sys
 import threading
-from contextlib import nullcontext, suppress
+import time
 from functools import wraps
 
+from sharedtensor_conformance.mutants import keeper_with_a_socket
 from sharedtensor_conformance.mutants.registry import mutant
 
 MANY_BYTES = 12_000
 
-DAEMON_WITH_A_FAULT = """
-import importlib, os, sys
-folder = os.path.dirname(sys.argv[1])
-sys.path.append(os.path.dirname(folder))
-package = os.path.basename(folder)
-daemon = importlib.import_module(package + ".daemon")
-scope = vars(importlib.import_module(package + ".{module}"))
-exec({fault!r}, scope)
-exec("{target} = {name}({target})", scope)
-daemon.main(sys.argv[2:])
+KEEPER_WITH_A_FAULT = """
+import os, sys
+__name__ = "keeper"
+with open({script!r}) as file:
+    exec(compile(file.read(), {script!r}, "exec"))
+exec({fault!r})
+{target} = {name}({target})
+main(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
+os._exit(0)
 """
 
 
-def in_daemon(fault):
-    """Let a fault replace its target in daemons that start later, but not here.
+def in_keeper(fault):
+    """Let a fault replace its target in keepers that start later, but not here.
 
-    A daemon is a script that does not import this package. So it gets the source of the
-    fault, which runs in the namespace of the target's module.
+    A keeper is a script that does not import this package. So it gets the source of the
+    fault, to which it is the module `__main__`.
     """
 
     @wraps(fault)
-    def start_daemons_with_it(original):
-        from sharedtensor.manager import launch
+    def start_keepers_with_it(original):
+        from sharedtensor.names import program
 
-        command = launch.command
-        code = DAEMON_WITH_A_FAULT.format(
-            fault=undecorated_source(fault),
-            name=fault.__name__,
-            module=original.__module__.rpartition(".")[2],
-            target=original.__qualname__,
-        )
+        options = program.options
 
-        def command_with_a_fault(inherited, directory):
-            python, isolated, no_site, *script = command(inherited, directory)
-            return [python, isolated, no_site, "-c", code, *script]
+        def options_with_a_fault(*arguments):
+            found = options(*arguments)
+            python, isolated, no_site, script, *rest = found["args"]
+            code = KEEPER_WITH_A_FAULT.format(
+                script=script,
+                fault=undecorated_source(fault),
+                name=fault.__name__,
+                target=original.__name__,
+            )
+            return found | {"args": [python, isolated, no_site, "-c", code, *rest]}
 
-        launch.command = command_with_a_fault
+        program.options = options_with_a_fault
         return original
 
-    return start_daemons_with_it
+    return start_keepers_with_it
 
 
 def undecorated_source(function):
@@ -61,78 +63,62 @@ def undecorated_source(function):
     return source[f"\n{source}".index("\ndef ") :]
 
 
-def temporary_directory_alone():
-    """Return `TMPDIR` as the only directory in which a manager can be."""
-    return [os.environ["TMPDIR"]]
-
-
 @mutant(
     "manager_stays_in_the_session",
     "MGR-1",
     "MGR-15",
-    replaces=("manager.launch.process_options", "manager.daemon.detach"),
+    replaces="names.program.options",
 )
-def manager_stays_in_the_session(process_options, detach):
+def manager_stays_in_the_session(options):
     """The manager is a process of the session and group that started it."""
-
-    def same_session(inherited):
-        return process_options(inherited) | {"start_new_session": False}
-
-    return same_session, in_daemon(stay_in_the_session)(detach)
+    return lambda *given: options(*given) | {"start_new_session": False}
 
 
-def stay_in_the_session(detach):
-    """Return a `detach` that leaves the daemon in the session of its starter."""
-
-    def detach_in_the_session():
-        os.setsid = lambda: None
-        detach()
-
-    return detach_in_the_session
+@mutant("manager_gets_signals_of_the_group", "MGR-15", replaces="names.program.options")
+def manager_gets_signals_of_the_group(options):
+    """The manager is in the group of its starter, and ends with it."""
+    return manager_stays_in_the_session(options)
 
 
 @mutant(
     "manager_forgets_to_remove",
     "MGR-2",
-    "FS-2",
     "LIFE-10",
-    replaces="manager.daemon.remove_segment",
+    replaces="names.keeper.is_removed",
 )
-@in_daemon
-def manager_forgets_to_remove(remove_segment):
-    """The manager removes no name: only its socket and directory."""
-    return lambda name, shm: None
+@in_keeper
+def manager_forgets_to_remove(is_removed):
+    """The manager removes no name."""
+    return lambda name, locks: True
 
 
-@mutant(
-    "manager_inherits_everything", "MGR-4", replaces="manager.launch.process_options"
-)
-def manager_inherits_everything(process_options):
+@mutant("manager_inherits_everything", "MGR-4", replaces="names.program.options")
+def manager_inherits_everything(options):
     """The manager has all descriptors of the process that starts it."""
 
-    def inherit_everything(inherited):
+    def inherit_everything(program, presence):
         listed = [int(fd) for fd in os.listdir("/proc/self/fd")]
         opened = [fd for fd in listed if os.path.exists(f"/proc/self/fd/{fd}")]
-        return process_options(inherited) | {"pass_fds": sorted({*inherited, *opened})}
+        return options(program, presence) | {"pass_fds": opened}
 
     return inherit_everything
 
 
-@mutant("manager_keeps_the_output", "MGR-4", replaces="manager.launch.process_options")
-def manager_keeps_the_output(process_options):
+@mutant("manager_keeps_the_output", "MGR-4", replaces="names.program.options")
+def manager_keeps_the_output(options):
     """The manager has the standard error of the process that starts it."""
-    return lambda inherited: process_options(inherited) | {"stderr": None}
+    return lambda *given: options(*given) | {"stderr": None}
 
 
 @mutant("strategy_starts_the_manager", "MGR-5", replaces="protocol.set_strategy")
 def strategy_starts_the_manager(set_strategy):
     """Choosing the strategy starts the manager."""
-    from sharedtensor.manager import client
+    from sharedtensor.names import program
 
     def set_strategy_and_start(name):
         set_strategy(name)
         if name == "file_system":
-            client.address()
+            program.current()
 
     return set_strategy_and_start
 
@@ -141,12 +127,12 @@ def strategy_starts_the_manager(set_strategy):
 def long_message_starts_the_manager(pack_message):
     """Under `file_system` a message of many bytes starts the manager."""
     from sharedtensor import state
-    from sharedtensor.manager import client
+    from sharedtensor.names import program
 
     def pack(obj):
         message = pack_message(obj)
         if state.strategy == "file_system" and len(message.payload) > MANY_BYTES:
-            client.address()
+            program.current()
         return message
 
     return pack
@@ -156,83 +142,124 @@ def long_message_starts_the_manager(pack_message):
 def sending_starts_the_manager(pack_message):
     """Under `file_system` a message with a descriptor starts the manager."""
     from sharedtensor import state
-    from sharedtensor.manager import client
+    from sharedtensor.names import program
 
     def pack(obj):
         message = pack_message(obj)
         if state.strategy == "file_system" and message.outbox.descriptors:
-            client.address()
+            program.current()
         return message
 
     return pack
 
 
-@mutant("manager_copies_a_stream", "MGR-6", replaces="manager.launch.spawn")
-def manager_copies_a_stream(spawn):
+@mutant("manager_copies_a_stream", "MGR-6", replaces="names.program.start_keeper")
+def manager_copies_a_stream(start_keeper):
     """The standard error of the starter is copied before the manager is started."""
 
-    def copy_and_spawn(listener, first, directory):
+    def copy_and_start(program):
         os.close(os.dup(2))
-        return spawn(listener, first, directory)
+        start_keeper(program)
 
-    return copy_and_spawn
+    return copy_and_start
 
 
-@mutant(
-    "manager_needs_a_short_path",
-    "MGR-7",
-    replaces=("manager.launch.candidate_bases", "manager.launch.short_path"),
-)
-def manager_needs_a_short_path(candidate_bases, short_path):
+# A manager with a socket: that of the reference does without
+
+
+def with_a_socket(options, reaction, path_of, binds_inside=lambda path: False):
+    """Return the `options` of a keeper that has a socket; see `keeper_with_a_socket`.
+
+    `path_of` returns the path of the socket for a program, and `binds_inside` whether
+    the address of a path is its last part alone.
+    """
+
+    def options_with_a_socket(program, presence):
+        found = options(program, presence)
+        python, isolated, no_site, script, *rest = found["args"]
+        path = path_of(program)
+        bind = "inside" if binds_inside(path) else "whole"
+        started = [python, isolated, no_site, keeper_with_a_socket.__file__]
+        return found | {"args": [*started, script, path, bind, reaction, *rest]}
+
+    return options_with_a_socket
+
+
+def socket_in_tmpdir(program):
+    """Return the path of a socket in a new folder below that for temporary files."""
+    made = os.path.join(os.environ["TMPDIR"], f"sharedtensor-manager-{program}")
+    os.makedirs(made, 0o700, exist_ok=True)
+    return os.path.join(made, "socket")
+
+
+@mutant("manager_needs_a_short_path", "MGR-7", replaces="names.program.options")
+def manager_needs_a_short_path(options):
     """The path of the manager's socket is used at any length."""
-    return temporary_directory_alone, nullcontext
+    return with_a_socket(options, "ignore", socket_in_tmpdir)
 
 
-@mutant(
-    "measures_the_temporary_directory",
-    "MGR-7",
-    replaces=("manager.launch.candidate_bases", "manager.launch.short_path"),
-)
-def measures_the_temporary_directory(candidate_bases, short_path):
+@mutant("measures_the_temporary_directory", "MGR-7", replaces="names.program.options")
+def measures_the_temporary_directory(options):
     """The path of the socket is shortened if that of `TMPDIR` is no address."""
 
-    def short_path_under_a_long_one(path):
-        base = os.path.dirname(os.path.dirname(path))
-        return short_path(path) if len(os.fsencode(base)) > 107 else nullcontext(path)
+    def base_is_long(path):
+        return len(os.fsencode(os.environ["TMPDIR"])) > 107
 
-    return temporary_directory_alone, short_path_under_a_long_one
+    return with_a_socket(options, "ignore", socket_in_tmpdir, base_is_long)
 
 
-@mutant(
-    "address_is_too_long_by_one",
-    "MGR-7",
-    replaces=("manager.launch.candidate_bases", "manager.daemon.SUN_PATH"),
-)
-def address_is_too_long_by_one(candidate_bases, longest):
+@mutant("address_is_too_long_by_one", "MGR-7", replaces="names.program.options")
+def address_is_too_long_by_one(options):
     """The path of a socket is used up to 108 bytes, which leaves none for its end."""
-    return temporary_directory_alone, longest + 1
+
+    def is_long(path):
+        return len(os.fsencode(path)) > 108
+
+    return with_a_socket(options, "ignore", socket_in_tmpdir, is_long)
 
 
-@mutant(
-    "manager_needs_ascii",
-    "MGR-7",
-    replaces=("manager.launch.candidate_bases", "manager.launch.start"),
-)
-def manager_needs_ascii(candidate_bases, start):
-    """The path of the manager's directory is encoded in ASCII."""
+@mutant("manager_needs_ascii", "MGR-7", replaces="names.program.options")
+def manager_needs_ascii(options):
+    """The path of the manager's socket is encoded in ASCII."""
 
-    def start_in_ascii(directory):
-        return start(directory.encode("ascii", "replace").decode())
+    def path_of(program):
+        return socket_in_tmpdir(program).encode("ascii", "replace").decode()
 
-    return temporary_directory_alone, start_in_ascii
+    return with_a_socket(options, "ignore", path_of, lambda path: len(path) > 107)
 
 
-@mutant(
-    "manager_needs_its_directory", "MGR-8", replaces="manager.launch.candidate_bases"
-)
-def manager_needs_its_directory(candidate_bases):
-    """The manager is started in `TMPDIR` or not at all."""
-    return temporary_directory_alone
+@mutant("manager_needs_its_directory", "MGR-8", replaces="names.program.options")
+def manager_needs_its_directory(options):
+    """The manager has a socket in `TMPDIR`, or is not started."""
+
+    def path_of(program):
+        try:
+            return socket_in_tmpdir(program)
+        except OSError as error:
+            return f"/nowhere/{error.errno}"
+
+    return with_a_socket(options, "ignore", path_of)
+
+
+@mutant("long_message_ends_the_manager", "MGR-16", replaces="names.program.options")
+def long_message_ends_the_manager(options):
+    """The manager ends when a message is longer than it can use."""
+    return with_a_socket(options, "end_by_length", socket_in_tmpdir)
+
+
+@mutant("many_bytes_end_the_manager", "MGR-16", replaces="names.program.options")
+def many_bytes_end_the_manager(options):
+    """The manager ends when a connection has brought more than 512 KiB."""
+    return with_a_socket(options, "end_by_amount", socket_in_tmpdir)
+
+
+@mutant("manager_waits_for_the_rest", "MGR-16", replaces="names.program.options")
+def manager_waits_for_the_rest(options):
+    """The manager waits for the rest of a message that is shorter than a name."""
+    return with_a_socket(options, "wait_for_the_rest", socket_in_tmpdir)
+
+
+# What the manager removes, and when
 
 
 @mutant("umask_is_taken_from_the_user", "MGR-9", replaces="segments.permissions")
@@ -250,34 +277,31 @@ def umask_is_taken_from_the_user(permissions):
 @mutant(
     "manager_removes_at_the_end",
     "MGR-10",
-    "FS-2",
-    replaces="manager.serving.Manager.remove_name",
+    "FS-9",
+    replaces="names.keeper.keep",
 )
-@in_daemon
-def manager_removes_at_the_end(remove_name):
-    """The manager removes names when its last client has gone, and not before."""
+@in_keeper
+def manager_removes_at_the_end(keep):
+    """The manager removes names when its last process has gone, and not before."""
+    import select
 
-    async def leave_name(manager, name):
-        pass
+    def wait_and_keep(program, locks, grace, presence):
+        poll = select.poll()
+        poll.register(presence, 0)
+        poll.poll()
+        keep(program, locks, grace, presence)
 
-    return leave_name
+    return wait_and_keep
 
 
-@mutant(
-    "death_takes_what_messages_have",
-    "FS-8",
-    replaces="manager.accounting.Names.release_all",
-)
-@in_daemon
-def death_takes_what_messages_have(release_all):
+@mutant("death_takes_what_messages_have", "FS-8", replaces="names.keeper.is_removed")
+@in_keeper
+def death_takes_what_messages_have(is_removed):
     """The names that an ended process held go, though a message of it has them."""
+    import __main__ as keeper
 
-    def release(names, holds):
-        for name in holds:
-            names.usages[name].in_flight = 0
-        release_all(names, holds)
-
-    return release
+    keeper.is_locked = lambda locks, byte: False
+    return is_removed
 
 
 @mutant(
@@ -287,173 +311,150 @@ def death_takes_what_messages_have(release_all):
     replaces="strategies.acknowledge_name",
 )
 def maker_alone_is_counted(acknowledge_name):
-    """The manager is told of names by those who made them, and not by receivers."""
+    """Who receives a name has no lock of its file."""
 
-    def count_the_message_as_received(name, address, announcement):
-        if not isinstance(announcement, int):
-            announcement.received(name, address)
+    def open_unlocked(name):
+        owned = acknowledge_name(name)
+        fcntl.flock(owned.fd, fcntl.LOCK_UN)
+        return owned
 
-    return count_the_message_as_received
+    return open_unlocked
 
 
-@mutant("dies_with_its_manager", "MGR-12", replaces="manager.launch.start")
-def dies_with_its_manager(start):
+@mutant(
+    "dies_with_its_manager",
+    "MGR-12",
+    replaces=("names.program.options", "names.program.start_keeper"),
+)
+def dies_with_its_manager(options, start_keeper):
     """A process that has shared ends when its manager does."""
+    passed = []
 
-    def die_with(connection):
-        poller = select.poll()
-        poller.register(connection, 0)
-        poller.poll()
+    def options_with_a_pipe(program, presence):
+        found = options(program, presence)
+        return found | {"pass_fds": [*found["pass_fds"], *passed]}
+
+    def die_with(ours):
+        os.read(ours, 1)
         os._exit(1)
 
-    def start_and_watch(directory):
-        connected = start(directory)
-        copy = connected.connection.dup()
-        threading.Thread(target=die_with, args=(copy,), daemon=True).start()
-        return connected
+    def start_and_watch(program):
+        ours, theirs = os.pipe()
+        passed[:] = [theirs]
+        start_keeper(program)
+        os.close(theirs)
+        threading.Thread(target=die_with, args=(ours,), daemon=True).start()
 
-    return start_and_watch
+    return options_with_a_pipe, start_and_watch
 
 
-@mutant("aborts_without_its_manager", "MGR-13", replaces="manager.launch.reach")
-def aborts_without_its_manager(reach):
-    """A process whose manager cannot be reached when it drops a tensor aborts."""
-    from sharedtensor.manager import launch
+@mutant("aborts_without_its_manager", "MGR-13", replaces="names.program.start_keeper")
+def aborts_without_its_manager(start_keeper):
+    """A process that finds its manager gone when it shares aborts."""
+    started = []
 
-    def connect_or_abort(address, may_create):
-        try:
-            return launch.connect(address)
-        except OSError:
+    def start_or_abort(name):
+        if started:
             os.abort()
+        started.append(name)
+        start_keeper(name)
 
-    return connect_or_abort
+    return start_or_abort
 
 
-@mutant("manager_has_no_successor", "MGR-14", replaces="manager.launch.reach")
-def manager_has_no_successor(reach):
-    """The address of a manager that was killed stays dead."""
+@mutant("manager_has_no_successor", "MGR-14", replaces="names.program.start_keeper")
+def manager_has_no_successor(start_keeper):
+    """The place of a manager that was killed stays empty."""
+    return replaced_at_most(0, start_keeper)
+
+
+@mutant("successor_has_no_successor", "MGR-14", replaces="names.program.start_keeper")
+def successor_has_no_successor(start_keeper):
+    """A process has another manager once, and no third one."""
+    return replaced_at_most(1, start_keeper)
+
+
+def replaced_at_most(times, start_keeper):
+    """Return a function that starts a keeper once, and so many times again."""
     from sharedtensor.errors import ManagerError
-    from sharedtensor.manager import launch
 
-    def connect_alone(address, may_create):
-        try:
-            return launch.connect(address)
-        except OSError as error:
-            raise ManagerError(f"{address} is dead") from error
+    started = []
 
-    return connect_alone
+    def start(name):
+        if len(started) > times:
+            raise ManagerError("the manager was killed")
+        started.append(name)
+        start_keeper(name)
 
-
-@mutant(
-    "successor_has_no_successor",
-    "MGR-14",
-    replaces="manager.conversation.Conversation.open",
-)
-def successor_has_no_successor(open_connection):
-    """A client has another manager once, and no third one."""
-    replaced = set()
-
-    async def open_once(self, may_create):
-        if self.presence is not None and self.address in replaced:
-            raise self.lost()
-        replaced.update([self.address] if self.presence is not None else [])
-        await open_connection(self, may_create)
-
-    return open_once
+    return start
 
 
-@mutant(
-    "successor_hears_of_what_is_held",
-    "MGR-13",
-    replaces="manager.conversation.Conversation.perhaps_unread",
-)
-def successor_hears_of_what_is_held(perhaps_unread):
-    """What a killed manager had not read is told again only where it is held still."""
-    return lambda link: []
+@mutant("successor_hears_of_what_is_held", "MGR-13", replaces="names.program._leave")
+def successor_hears_of_what_is_held(leave):
+    """Who exits without its manager does not see that there is another one."""
+    return lambda: None
 
 
-@mutant(
-    "successor_forgets_the_silent", "MGR-14", replaces="manager.launch.open_presence"
-)
-def successor_forgets_the_silent(open_presence):
-    """A successor does not hear of clients that have not noticed the end of another."""
-    return lambda directory: None
+@mutant("successor_forgets_the_silent", "MGR-14", replaces="names.keeper.keep")
+@in_keeper
+def successor_forgets_the_silent(keep):
+    """A successor removes the names that it finds when it begins."""
+    import __main__ as keeper
+
+    def forget_and_keep(program, locks, grace, presence):
+        for name in os.listdir("/dev/shm"):
+            if keeper.program_of(name) == program:
+                os.unlink(f"/dev/shm/{name}")
+        keep(program, locks, grace, presence)
+
+    return forget_and_keep
 
 
-@mutant(
-    "manager_gets_signals_of_the_group",
-    "MGR-15",
-    replaces=("manager.launch.process_options", "manager.daemon.detach"),
-)
-def manager_gets_signals_of_the_group(process_options, detach):
-    """The manager is in the group of its starter, and ends when that is told to."""
-    return manager_stays_in_the_session(process_options, detach)
+@mutant("managers_have_one_place", "MGR-17", replaces="names.program.has_keeper")
+def managers_have_one_place(has_keeper):
+    """The first process that needs a manager starts one, and others rely on that."""
+    own = []
 
+    def has_keeper_or_is_late(program):
+        place = os.path.join(os.environ["TMPDIR"], "sharedtensor-manager-0")
+        if not own:
+            try:
+                os.mkdir(place)
+            except FileExistsError:
+                return True
+            own.append(program)
+        return has_keeper(program)
 
-@mutant("long_message_ends_the_manager", "MGR-16", replaces="manager.daemon.receive")
-@in_daemon
-def long_message_ends_the_manager(receive):
-    """The manager takes a message longer than it can use for the end of the world."""
-
-    def exit_or_receive(connection):
-        if len(connection.recv(256, socket.MSG_PEEK)) == 256:
-            sys.exit("too long")
-        return receive(connection)
-
-    return exit_or_receive
-
-
-@mutant("many_bytes_end_the_manager", "MGR-16", replaces="manager.daemon.receive")
-@in_daemon
-def many_bytes_end_the_manager(receive):
-    """The manager ends when a connection has brought more than 512 KiB."""
-    brought = {}
-
-    def exit_or_receive(connection):
-        size = connection.recv_into(bytearray(1), 1, socket.MSG_PEEK | socket.MSG_TRUNC)
-        brought[connection] = brought.get(connection, 0) + size
-        if brought[connection] > 512 << 10:
-            sys.exit("too much")
-        return receive(connection)
-
-    return exit_or_receive
-
-
-@mutant("manager_waits_for_the_rest", "MGR-16", replaces="manager.daemon.receive")
-@in_daemon
-def manager_waits_for_the_rest(receive):
-    """The manager waits for the rest of a message that is shorter than a name."""
-
-    def receive_the_rest(connection):
-        message, descriptors = receive(connection)
-        if 1 < len(message) < 4:
-            connection.setblocking(True)
-            receive(connection)
-        return message, descriptors
-
-    return receive_the_rest
-
-
-@mutant("managers_have_one_place", "MGR-17", replaces="manager.launch.new_directory")
-def managers_have_one_place(new_directory):
-    """Managers of a user are put at one address, whoever is there already."""
-    return lambda base: os.path.join(os.environ["TMPDIR"], "sharedtensor-manager-0")
+    return has_keeper_or_is_late
 
 
 @mutant(
     "release_waits_for_the_manager",
     "MGR-18",
-    replaces=("manager.launch.TIMEOUT", "manager.client.release"),
+    replaces="names.program.remove_unless_held",
 )
-def release_waits_for_the_manager(timeout, release):
-    """Who drops a tensor waits until the manager has removed the name."""
-    from sharedtensor.manager import client
+def release_waits_for_the_manager(remove_unless_held):
+    """Who drops a tensor that only it holds waits until the manager has removed it."""
 
-    def release_and_wait(name, address=None):
-        release(name, address)
-        client.sync(address)
+    def wait_until_removed(name):
+        path = f"/dev/shm/{name}"
+        while os.path.exists(path) and is_free(path):
+            time.sleep(0.01)
 
-    return 1000.0, release_and_wait
+    return wait_until_removed
+
+
+def is_free(path):
+    """Return whether no process has a lock of a file."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(fd)
 
 
 @mutant(
@@ -461,83 +462,92 @@ def release_waits_for_the_manager(timeout, release):
     "FS-9",
     "MGR-10",
     "LIFE-8",
-    replaces="manager.daemon.receive",
+    replaces="names.keeper.is_removed",
 )
-@in_daemon
-def manager_misses_the_end_of_clients(receive):
-    """The manager takes the end of a connection for a client with nothing to say."""
+@in_keeper
+def manager_misses_the_end_of_clients(is_removed):
+    """The manager removes no name whose maker lives, whoever held it last."""
 
-    def receive_but_no_end(connection):
-        message, descriptors = receive(connection)
-        if not message:
-            raise BlockingIOError
-        return message, descriptors
+    def is_removed_with_its_maker(name, locks):
+        maker = name.split("-")[1]
+        return not os.path.exists(f"/proc/{maker}") and is_removed(name, locks)
 
-    return receive_but_no_end
+    return is_removed_with_its_maker
 
 
 @mutant(
     "release_is_told_once",
     "MGR-18",
-    replaces="manager.client.QueuedMessage.__call__",
+    replaces=("names.program.remove_unless_held", "names.keeper.keep"),
 )
-def release_is_told_once(deliver):
-    """What a manager does not take at once it is never told."""
-    from sharedtensor.finalizers import Postponed
+def release_is_told_once(remove_unless_held, keep):
+    """The manager removes what is dropped, but for what was while it was stopped."""
+    return (lambda name: None), in_keeper(forgets_while_it_is_stopped)(keep)
 
-    def deliver_or_forget(self):
-        with suppress(Postponed):
-            deliver(self)
 
-    return deliver_or_forget
+def forgets_while_it_is_stopped(keep):
+    """Return a `keep` that leaves the names that it finds after a stop."""
+    import time
+
+    import __main__ as keeper
+
+    forgotten, last = set(), [time.monotonic()]
+    remove = keeper.is_removed
+
+    def remove_unless_forgotten(name, locks):
+        now = time.monotonic()
+        if now - last[0] > 0.4:
+            forgotten.update(os.listdir("/dev/shm"))
+        last[0] = now
+        return name not in forgotten and remove(name, locks)
+
+    keeper.is_removed = remove_unless_forgotten
+    return keep
 
 
 @mutant(
     "sharing_alone_tells_of_before",
     "MGR-18",
-    replaces=("manager.client.QueuedMessage.__call__", "strategies.register_name"),
+    replaces=(
+        "names.program.remove_unless_held",
+        "names.program.new_token",
+        "names.keeper.is_removed",
+    ),
 )
-def sharing_alone_tells_of_before(deliver, register_name):
-    """What a manager did not take at once it is told when its client shares again."""
-    from sharedtensor.finalizers import Postponed
+def sharing_alone_tells_of_before(remove_unless_held, new_token, is_removed):
+    """What a process dropped is removed when it shares again."""
+    dropped = []
 
-    late, shared_since = set(), []
+    def new_token_and_remove():
+        while dropped:
+            remove_unless_held(dropped.pop())
+        return new_token()
 
-    def deliver_unless_late(self):
-        if self.argument in late and not shared_since:
-            raise Postponed
-        try:
-            deliver(self)
-        except Postponed:
-            late.add(self.argument)
-            shared_since.clear()
-            raise
-
-    def register_and_tell(name, address):
-        shared_since.append(name)
-        register_name(name, address)
-
-    return deliver_unless_late, register_and_tell
+    keeping = in_keeper(manager_misses_the_end_of_clients.__wrapped__)(is_removed)
+    return dropped.append, new_token_and_remove, keeping
 
 
 @mutant(
     "names_of_a_second_time_are_not_told",
     "MGR-2",
-    replaces=("strategies.register_name", "strategies.FileSystem.release"),
+    replaces=("names.program.new_token", "strategies.FileSystem.release"),
 )
-def names_of_a_second_time_are_not_told(register_name, release):
-    """A process tells its manager of no name any more once it has dropped all."""
+def names_of_a_second_time_are_not_told(new_token, release):
+    """Once a process has dropped all, its names are of a program without a manager."""
     held, dropped_all = set(), []
 
-    def register(name, address):
-        held.add(name)
-        if not dropped_all:
-            register_name(name, address)
+    def new_token_of_nobody():
+        token = new_token()
+        if dropped_all:
+            token = token[:8] + os.urandom(6).hex() + token[20:]
+        held.add(token)
+        return token
 
     def release_and_count(self, segment):
         release(self, segment)
-        if segment.token in held:
-            held.discard(segment.token)
+        token = segment.token.rpartition("-")[2]
+        if token in held:
+            held.discard(token)
             dropped_all.extend([] if held else [True])
 
-    return register, release_and_count
+    return new_token_of_nobody, release_and_count

@@ -144,7 +144,7 @@ def round_trip_keeps_a_mapping(verify_known):
 )
 def child_remembers_the_last_message(find):
     """A forked child takes what its parent has for the last message for its own."""
-    return lambda self, name: self.owned if self.name == name else None
+    return lambda self, name: self._last[1] if self._last[0] == name else None
 
 
 @mutant(

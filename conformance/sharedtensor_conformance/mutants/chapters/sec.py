@@ -4,6 +4,10 @@ import itertools
 import os
 import re
 
+from sharedtensor_conformance.mutants.chapters.mgr import (
+    socket_in_tmpdir,
+    with_a_socket,
+)
 from sharedtensor_conformance.mutants.registry import mutant
 
 NAMES = 7
@@ -15,43 +19,43 @@ def group_may_read(permissions):
     return lambda: 0o640
 
 
-@mutant("large_segment_is_readable", "SEC-1", replaces="segments.created.__enter__")
-def large_segment_is_readable(enter):
+@mutant("large_segment_is_readable", "SEC-1", replaces="strategies.FileSystem.allocate")
+def large_segment_is_readable(allocate):
     """Everybody may read the file of a segment of more than 1 MiB."""
 
-    def enter_and_open(self):
-        fd = enter(self)
-        if self.source.nbytes > 1 << 20:
-            os.fchmod(fd, 0o644)
-        return fd
+    def allocate_and_open(self, segment, source):
+        allocate(self, segment, source)
+        if source.nbytes > 1 << 20:
+            os.chmod(f"/dev/shm/{segment.token}", 0o644)
 
-    return enter_and_open
+    return allocate_and_open
 
 
-@mutant("common_segment_is_readable", "SEC-4", replaces="segments.created.__enter__")
-def common_segment_is_readable(enter):
+@mutant(
+    "common_segment_is_readable", "SEC-4", replaces="strategies.FileSystem.allocate"
+)
+def common_segment_is_readable(allocate):
     """Everybody may read the file of a segment that several storages lie in."""
     from sharedtensor import memory
 
-    def enter_and_open(self):
-        fd = enter(self)
-        if isinstance(self.source, memory.Group):
-            os.fchmod(fd, 0o644)
-        return fd
+    def allocate_and_open(self, segment, source):
+        allocate(self, segment, source)
+        if isinstance(source, memory.Group):
+            os.chmod(f"/dev/shm/{segment.token}", 0o644)
 
-    return enter_and_open
+    return allocate_and_open
 
 
-@mutant("directory_is_open", "SEC-2", replaces="manager.launch.start")
-def directory_is_open(start):
+@mutant("directory_is_open", "SEC-2", replaces="names.program.options")
+def directory_is_open(options):
     """Others may enter the directory of the manager's socket."""
 
-    def start_in_the_open(directory):
-        connection = start(directory)
-        os.chmod(directory, 0o711)
-        return connection
+    def path_of(program):
+        path = socket_in_tmpdir(program)
+        os.chmod(os.path.dirname(path), 0o711)
+        return path
 
-    return start_in_the_open
+    return with_a_socket(options, "ignore", path_of)
 
 
 @mutant("umask_decides", "SEC-4", replaces="segments.permissions")
@@ -60,40 +64,55 @@ def umask_decides(permissions):
     return lambda: 0o666
 
 
-@mutant("directory_is_made_for_all", "SEC-5", replaces="manager.launch.start")
-def directory_is_made_for_all(start):
+@mutant("directory_is_made_for_all", "SEC-5", replaces="names.program.options")
+def directory_is_made_for_all(options):
     """The manager's directory and socket are as open as the umask has it."""
 
-    def start_in_the_open(directory):
-        connection = start(directory)
-        for path, mode in ((directory, 0o777), (f"{directory}/socket", 0o666)):
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(path, mode & ~mask)
-        return connection
+    def path_of(program):
+        path = socket_in_tmpdir(program)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(os.path.dirname(path), 0o777 & ~mask)
+        return path
 
-    return start_in_the_open
+    return with_a_socket(options, "ignore", path_of)
 
 
-@mutant("names_are_counted", "SEC-3", replaces="segments.new_token")
+@mutant("names_are_counted", "SEC-3", replaces="names.program.new_token")
 def names_are_counted(new_token):
     """The names of a process's segments are numbered."""
     numbers = itertools.count()
-    return lambda: f"{next(numbers):032x}"
+
+    def counted():
+        number = next(numbers)
+        return f"{number:08x}{new_token()[8:20]}{number:012x}"
+
+    return counted
 
 
-@mutant("names_have_16_random_bits", "SEC-3", replaces="segments.new_token")
+@mutant("names_have_16_random_bits", "SEC-3", replaces="names.program.new_token")
 def names_have_16_random_bits(new_token):
     """A name is 16 random bits and a number."""
     numbers = itertools.count()
-    return lambda: f"{os.urandom(2).hex()}{next(numbers):028x}"
+
+    def counted():
+        number = next(numbers)
+        return f"{os.urandom(2).hex()}{number:04x}{new_token()[8:20]}{0:012x}"
+
+    return counted
 
 
-@mutant("names_are_used_again", "FS-5", replaces="segments.new_token")
+@mutant("names_are_used_again", "FS-5", replaces="names.program.new_token")
 def names_are_used_again(new_token):
     """There are but a few names, which are used in turn."""
-    few = itertools.cycle([new_token() for _ in range(NAMES)])
-    return lambda: next(few)
+    few = []
+
+    def next_of_few():
+        if not few:
+            few.append(itertools.cycle([new_token() for _ in range(NAMES)]))
+        return next(few[0])
+
+    return next_of_few
 
 
 @mutant("takes_any_file_of_that_name", "SEC-6", replaces="segments.verify_named")
@@ -210,14 +229,15 @@ def writes_before_it_refuses(verify_named):
     return write_and_verify
 
 
-@mutant("writes_through_a_link", "SEC-6", replaces="segments.open_file")
-def writes_through_a_link(open_file):
+@mutant("writes_through_a_link", "SEC-6", replaces="strategies.acknowledge_name")
+def writes_through_a_link(acknowledge_name):
     """A byte is written to the target of a symbolic link before the link is refused."""
 
-    def write_and_open(path, owner):
+    def write_and_open(name):
+        path = f"/dev/shm/{name}"
         if os.path.islink(path):
             with open(path, "r+b") as file:
                 file.write(b"\x02")
-        return open_file(path, owner)
+        return acknowledge_name(name)
 
     return write_and_open

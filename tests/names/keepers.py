@@ -1,0 +1,40 @@
+"""What the tests of names see of keepers, from outside."""
+
+import os
+import signal
+from pathlib import Path
+
+from sharedtensor.names import keeper, program
+from sharedtensor_conformance.harness import process_tree
+
+
+def keepers_of(program_id):
+    """Return the processes that are the keepers of a program."""
+    pids = (int(each.name) for each in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if is_keeper(process_tree.command(pid), program_id)]
+
+
+def is_keeper(command, program_id):
+    return f"{keeper.TITLE} {program_id} " in command
+
+
+def names_of(program_id):
+    """Return the names of a program that there are."""
+    names = [n for n in os.listdir(keeper.DIRECTORY) if n.startswith(keeper.PREFIX)]
+    return [name for name in names if keeper.program_of(name) == program_id]
+
+
+def kill_keepers(program_id):
+    """Kill the keepers of a program, and wait for their end."""
+    for pid in keepers_of(program_id):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not program.has_keeper(program_id))
+
+
+def eventually(condition, within=20.0):
+    assert process_tree.wait_until(condition, within), "it did not come true in time"
+
+
+def unlocked(path):
+    """Return a description of a file that has no lock."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
