@@ -1,9 +1,12 @@
 """What threads and signal handlers do while a storage moves harms neither of them.
 
-The handler runs before each line and each bytecode of the move in turn, so no place of
-it is missed.
+The handler runs wherever the interpreter can run it, or switch threads: where a
+function begins, where a call has returned, and where a loop begins again. So no place
+is missed.
 """
 
+import dis
+import functools
 import gc
 import itertools
 import mmap
@@ -44,18 +47,32 @@ def handler():
     signal.signal(signal.SIGUSR1, before)
 
 
+@functools.cache
+def places_of(code):
+    """Return the offsets of bytecodes before which the interpreter runs handlers."""
+    places = set()
+    for one, following in itertools.pairwise(dis.get_instructions(code)):
+        if one.opname == "RESUME" or one.opname.startswith("CALL"):
+            places.add(following.offset)
+        elif one.opname.startswith("JUMP_BACKWARD"):
+            places.add(one.argval)
+    return places
+
+
 def interrupted(move, place, files=MOVERS):
     """Move; a signal comes at one place of it. Return whether it has come."""
-    places = itertools.count()
-    come = []
+    left = place + 1
 
     def trace(frame, event, argument):
-        if frame.f_code.co_filename not in files:
-            return None
-        frame.f_trace_opcodes = True
-        if event in ("line", "opcode") and next(places) == place:
-            come.append(place)
-            signal.raise_signal(signal.SIGUSR1)
+        nonlocal left
+        if event == "call":
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            return trace if frame.f_code.co_filename in files else None
+        if event == "opcode" and frame.f_lasti in places_of(frame.f_code):
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGUSR1)
         return trace
 
     before = sys.gettrace()
@@ -64,7 +81,7 @@ def interrupted(move, place, files=MOVERS):
         move()
     finally:
         sys.settrace(before)
-    return bool(come)
+    return not left
 
 
 def as_another_process(receive):
