@@ -10,15 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from recorded import REPORTS, recorded
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.causes import OF_THE_SITE, load_causes
 from sharedtensor_conformance.report.expectations import load_expectations
-from sharedtensor_conformance.report.records import read_report
 
 ROOT = Path(__file__).parents[2]
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
-REPORTS = ROOT / "docs/reports"
 REPORTED = ("torch", "paddle", "mindspore", "shared-ndarray2", "tensordict")
 
 PROGRAM = "import sys\nprint(f'it is in {sys.prefix}/lib')\n"
@@ -105,7 +104,7 @@ def test_committed_record_is_of_the_present_programs_and_version(name):
     for one in found["programs"].values():
         assert one["output"]
         assert set(re.findall(r"(?<!\w)/(\w+)/", one["output"])) <= {"dev"}
-    judged = read_report(REPORTS / f"{name}.jsonl").run.implementation
+    judged = recorded(name).run.implementation
     assert found["version"] == judged.version
 
 
@@ -124,8 +123,7 @@ def answered(name):
     report of the reference has each case of today.
     """
     clauses, found = load_clauses(), {}
-    reports = (REPORTS / f"{each}.jsonl" for each in (name, "reference"))
-    cases = [case for report in reports for case in read_report(report).cases]
+    cases = [*recorded(name).cases, *recorded("reference").cases]
     for entry in load_expectations(EXPECTATIONS / f"{name}.toml").entries:
         about = {id for case in cases if entry.concerns(case) for id in case.clauses}
         promises = {promise for id in about for promise in clauses[id].promises}

@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from sharedtensor_conformance.report.records import read_report
+from recorded import REPORTS, recorded
 
 ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "docs/reports/torch.jsonl"
-RECORD = ROOT / "docs/reports/programs/torch.json"
+RECORD = REPORTS / "programs/torch.json"
 
 
 @pytest.fixture
@@ -33,14 +32,15 @@ def run(script, monkeypatch, tmp_path):
             return script.row(case, case.test in shown, "it is gone", 50)
 
         monkeypatch.setattr(script, "row_of", found)
+        monkeypatch.setattr(script, "read_report", recorded)
         record = tmp_path / "record.json"
         rows = [
             script.row(case, case.test in before, "")
-            for case in script.chosen(read_report(REPORT))
+            for case in script.chosen(recorded("torch"))
             if case.test not in without
         ]
         record.write_text(json.dumps({"version": version, "programs": rows}))
-        status = script.main([str(REPORT), str(record), *options])
+        status = script.main(["torch", str(record), *options])
         return status, json.loads(record.read_text())["programs"]
 
     return call
@@ -63,7 +63,7 @@ def test_what_is_shown_for_the_first_time_is_recorded(run):
 
 
 def test_rows_that_are_there_are_kept_where_only_the_missing_are_asked_for(run):
-    version = read_report(REPORT).run.implementation.version
+    version = recorded("torch").run.implementation.version
     status, rows = run((), (GRAD,), "--missing", version=version)
     assert status == 0
     assert [row["lines"] for row in rows if row["shown"]] == [0]
@@ -80,7 +80,7 @@ def test_rows_of_another_version_are_not_kept(run):
 
 def test_record_has_a_row_for_each_deviation_of_the_report(script):
     rows = json.loads(RECORD.read_text())["programs"]
-    expected = [case.id for case in script.chosen(read_report(REPORT))]
+    expected = [case.id for case in script.chosen(recorded("torch"))]
     hint = "the record is older than the report: nox -s programs_torch -- --missing"
     assert [row["case"] for row in rows] == expected, hint
     assert all(bool(row["said"]) != row["shown"] for row in rows)

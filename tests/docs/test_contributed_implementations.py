@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
-from sharedtensor_conformance.report.records import read_report
+from recorded import REPORTS, recorded
 
 ROOT = Path(__file__).parents[2]
-REPORTS = ROOT / "docs/reports"
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CONTROLS = {"numpy-copy"}
 """They are judged without expectations: what they break, they have to."""
@@ -18,14 +16,6 @@ CONTROLS = {"numpy-copy"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ADAPTERS = PROJECT["entry-points"]["sharedtensor_conformance.adapters"]
 SESSIONS = (ROOT / "noxfile.py").read_text()
-
-
-@cache
-def runs():
-    """Return the committed report of the whole suite, by implementation."""
-    files = sorted(REPORTS.glob("*.jsonl"))
-    found = {file.stem: read_report(file) for file in files}
-    return {name: one for name, one in found.items() if not name.endswith("-faults")}
 
 
 def columns():
@@ -40,7 +30,7 @@ def test_there_are_implementations():
 
 @pytest.mark.parametrize("name", columns())
 def test_report_is_that_of_a_whole_run_that_passed(name):
-    report = runs()[name]
+    report = recorded(name)
     assert report.run.implementation.name == name
     assert report.run.implementation.version
     assert report.run.selection.full
@@ -62,7 +52,7 @@ def test_adapter_page_and_session_are_there(name):
 
 @pytest.mark.parametrize("name", columns())
 def test_what_is_broken_is_expected_with_a_program(name):
-    broken = [case for case in runs()[name].cases if case.verdict.broken]
+    broken = [case for case in recorded(name).cases if case.verdict.broken]
     assert all(case.expected and case.cause for case in broken)
     file = EXPECTATIONS / f"{name}.toml"
     assert file.is_file() == bool(broken)

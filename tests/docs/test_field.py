@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import tiny_project
+from recorded import recorded
 from sharedtensor_conformance.clauses import parse_chapter
 from sharedtensor_conformance.report.judge import Standing, standing
-from sharedtensor_conformance.report.records import read_report
 from sharedtensor_conformance.report.verdicts import Need, Verdict
 from test_extension import text_of, write_report
 
@@ -175,7 +175,7 @@ def test_each_verdict_counts_as_what_the_suite_counts_it(build):
         Outcome.NOT_RUN: {Standing.NOT_RUN},
         Outcome.NOT_HERE: {Standing.NOT_HERE},
     }
-    report = read_report(ROOT / "docs" / "reports" / "stdlib.jsonl")
+    report = recorded("stdlib")
     results = report.summary.clauses.values()
     ours = Counter(outcome_of(result.verdict) for result in results)
     theirs = Counter(standing(report.run, result, strict=False) for result in results)

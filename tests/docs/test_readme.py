@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from sharedtensor_conformance.report.records import read_report
+from recorded import recorded
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,9 +42,9 @@ def test_package_names_the_pythons_that_are_tested():
 
 def test_main_command_takes_about_as_long_as_the_recorded_run():
     found = re.search(r"in about (\w+) minutes on two processors", README)
-    recorded = read_report(ROOT / "docs/reports/reference.jsonl")
-    assert recorded.run.machine.cpus == 2
-    assert abs(recorded.summary.seconds / 60 - NUMBERS[found[1]]) <= 1
+    report = recorded("reference")
+    assert report.run.machine.cpus == 2
+    assert abs(report.summary.seconds / 60 - NUMBERS[found[1]]) <= 1
 
 
 @pytest.mark.sphinx

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tiny_project
 from packaging.version import Version
+from recorded import recorded
 from sharedtensor_conformance.clauses import parse_chapter
 from sharedtensor_conformance.evidence import Citation
 from sharedtensor_conformance.report.expectations import load_expectations
@@ -194,16 +195,13 @@ def earlier():
 @cache
 def judged():
     """Return the minor releases of torch that were judged, as pairs of numbers."""
-    newest = read_report(ROOT / "docs/reports/torch.jsonl").run.implementation.version
+    newest = recorded("torch").run.implementation.version
     return sorted(one.release[:2] for one in (*earlier(), Version(newest)))
-
-
-ON_A_DEVICE = ROOT / "docs/reports/gpu/torch.jsonl"
 
 
 def judged_on_a_device():
     """Return the same of those that were judged on a CUDA device."""
-    version = read_report(ON_A_DEVICE).run.implementation.version
+    version = recorded("gpu/torch").run.implementation.version
     return [Version(version).release[:2]]
 
 
@@ -242,7 +240,7 @@ def test_what_is_expected_of_a_release_was_seen_at_both_ends_of_its_range(name):
 def test_what_is_expected_on_a_device_was_seen_on_one():
     entries = load_expectations(EXPECTATIONS / "torch.toml").entries
     expected = [entry for entry in entries if is_about_a_device(entry)]
-    broken = [one for one in read_report(ON_A_DEVICE).cases if one.verdict == "fail"]
+    broken = [one for one in recorded("gpu/torch").cases if one.verdict == "fail"]
     assert expected
     for entry in expected:
         seen = [one for one in broken if one.cause == entry.cause]

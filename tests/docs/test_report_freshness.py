@@ -7,18 +7,14 @@ clause, a test or an axis that changes asks for a new record.
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import pytest
+from recorded import recorded
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
 from sharedtensor_conformance.plugin.enumeration import all_cases
-from sharedtensor_conformance.report.records import Report, read_report
 from sharedtensor_conformance.report.verdicts import Verdict
 
-REPORTS = Path(__file__).parents[2] / "docs/reports"
 RECORDED = {
     "reference": Selection(),
     "reference-faults": Selection(profiles=("fault-table",)),
@@ -26,15 +22,9 @@ RECORDED = {
 """The reports of the reference, and what each is a run of."""
 
 
-@cache
-def report(name: str) -> Report:
-    """Return a committed report."""
-    return read_report(REPORTS / f"{name}.jsonl")
-
-
 def told(name: str, what: str, ids: set[str]) -> str:
     """Return what is wrong with a report, and how it is recorded anew."""
-    run = report(name).run.selection
+    run = recorded(name).run.selection
     command = " ".join([*run.command, "-n auto", *run.options])
     return (
         f"docs/reports/{name}.jsonl {what} ({len(ids)}): {', '.join(sorted(ids)[:5])}. "
@@ -43,14 +33,14 @@ def told(name: str, what: str, ids: set[str]) -> str:
 
 
 def test_the_whole_report_of_the_reference_knows_each_clause_by_its_hash():
-    hashes = report("reference").run.spec.hashes
+    hashes = recorded("reference").run.spec.hashes
     today = {id: clause.hash for id, clause in load_clauses().items()}
     differing = {id for id, _ in hashes.items() ^ today.items()}
     assert not differing, told("reference", "has other clauses", differing)
 
 
 def test_the_fault_table_was_judged_on_the_clauses_of_today():
-    found, clauses = report("reference-faults"), load_clauses()
+    found, clauses = recorded("reference-faults"), load_clauses()
     hashes, verdicts = found.run.spec.hashes, found.summary.clauses.items()
     judged = {id for id, one in verdicts if one.verdict.judged}
     assert judged
@@ -62,14 +52,14 @@ def test_the_fault_table_was_judged_on_the_clauses_of_today():
 def test_the_report_of_the_reference_has_each_case_of_today(name):
     planned = all_cases(RECORDED[name], load_implementation("reference"))
     today = {case.id for case in planned}
-    recorded = {case.id for case in report(name).cases}
+    known = {case.id for case in recorded(name).cases}
     assert today
-    differing = today ^ recorded
+    differing = today ^ known
     assert not differing, told(name, "has other cases than the suite", differing)
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_nothing_of_the_reference_is_broken_in_its_report(name):
-    verdicts = {case.verdict for case in report(name).cases}
+def test_nothing_of_the_reference_is_broken_in_its_recorded(name):
+    verdicts = {case.verdict for case in recorded(name).cases}
     assert Verdict.PASS in verdicts
     assert not any(verdict.broken for verdict in verdicts)
