@@ -93,7 +93,7 @@ class OneFileForAMessage(Stage):
 @pytest.mark.parametrize("stage", [Stage, LosesWhatItMay, OneFileForAMessage])
 @pytest.mark.parametrize("place", PLACES, ids=" ".join)
 def test_no_history_fails_where_all_is_as_it_has_to_be(place, stage):
-    for seed in range(400):
+    for seed in range(100):
         run(history(seed), stage(*place))
 
 
@@ -414,7 +414,7 @@ class TestMachine:
 def test_histories_use_every_transition():
     """A transition that no history can take would be a claim that nothing judges."""
     used = set()
-    for seed in range(800):
+    for seed in range(200):
         kind = (Stage, LosesWhatItMay)[seed // 2 % 2]
         lifetimes = LifetimeHistory(kind(*PLACES[seed % 2]), IMPLEMENTATION, KINDS)
         lifetimes.run(history(seed))
