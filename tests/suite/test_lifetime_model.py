@@ -97,6 +97,23 @@ def test_no_history_fails_where_all_is_as_it_has_to_be(place, stage):
         run(history(seed), stage(*place))
 
 
+class SharesAtOnce(Process):
+    """What it makes is shared from the start, at its user's request."""
+
+    def make(self, values):
+        tensor = super().make(values)
+        self.move(tensor.segment)
+        return tensor
+
+
+@pytest.mark.parametrize("place", PLACES, ids=" ".join)
+def test_no_history_fails_where_every_tensor_is_shared_from_the_start(place):
+    """A forked child shares what it inherits then."""
+    stage, declared = with_process(SharesAtOnce), replace(IMPLEMENTATION, private=False)
+    for seed in range(50):
+        LifetimeHistory(stage(*place), declared, KINDS).run(history(seed))
+
+
 # Faults of the implementation, and who finds them
 
 
