@@ -105,31 +105,47 @@ def test_names_of_functions_and_imports_are_not_those_of_variables(
     assert run_program(program).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("program", "evidence", "error"),
-    [
-        ("def f():\n    f = f()\n\n\nf()\n", "", "UnboundLocalError: "),
-        ("print(unknown)\n", "", "NameError: name 'unknown' is not defined"),
-        ("print('no'\n", "it raised", "SyntaxError: "),
-        ("  print()\n", "", "IndentationError: unexpected indent"),
-        ("print(unknown)\n", "owner: NameError: unknown", ""),
-        ("raise ValueError\n", "", ""),
-        ("print('NameError: it says')\nraise SystemExit(1)\n", "", ""),
-        ("import re\nre.match(0, '')\n", "", ""),
-    ],
-)
+FAULTY = [
+    ("def f():\n    f = f()\n\n\nf()\n", "", "UnboundLocalError: "),
+    ("print(unknown)\n", "", "NameError: name 'unknown' is not defined"),
+    ("print('no'\n", "it raised", "SyntaxError: "),
+    ("  print()\n", "", "IndentationError: unexpected indent"),
+    ("print(unknown)\n", "owner: NameError: unknown", ""),
+    ("raise ValueError\n", "", ""),
+    ("print('NameError: it says')\nraise SystemExit(1)\n", "", ""),
+    ("import re\nre.match(0, '')\n", "", ""),
+]
+"""A program, the evidence of its case, and the error that is its own, or none."""
+
+
 def test_program_with_an_error_of_its_own_is_called_faulty(
-    program, evidence, error, report_of, reproduce, monkeypatch
+    report_of, reproduce, monkeypatch
 ):
-    monkeypatch.setattr(command, "write_program", lambda *_, **__: program)
+    monkeypatch.setattr(command, "record", once(command.record))
     case = f"{WRITES}[default-fork-pipe-to_peer]"
-    done = reproduce(report_of("numpy-copy", case, evidence=evidence), case)
-    assert done.returncode == 1
-    last = done.stdout.splitlines()[-1]
-    said = f".py does not show the failure: the program is faulty ({error}"
-    assert (said in last) == bool(error)
-    assert ("that is a defect of `shared-tensor-spec reproduce`" in last) == bool(error)
-    assert ("does not show the failure: it ended with 1." in last) == (not error)
+    for program, evidence, error in FAULTY:
+        monkeypatch.setattr(command, "write_program", lambda *_, p=program, **__: p)
+        done = reproduce(report_of("numpy-copy", case, evidence=evidence), case)
+        assert done.returncode == 1
+        last = done.stdout.splitlines()[-1]
+        said = f".py does not show the failure: the program is faulty ({error}"
+        assert (said in last) == bool(error), last
+        defect = "that is a defect of `shared-tensor-spec reproduce`"
+        assert (defect in last) == bool(error), last
+        unshown = "does not show the failure: it ended with 1."
+        assert (unshown in last) == (not error), last
+
+
+def once(function):
+    """Return a function that calls `function` once, and returns that result again."""
+    found = []
+
+    def call(*arguments):
+        if not found:
+            found.append(function(*arguments))
+        return found[0]
+
+    return call
 
 
 # What becomes no program
