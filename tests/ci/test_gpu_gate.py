@@ -5,7 +5,7 @@ The stand-ins say whatever the test wants; nothing here says anything about CUDA
 
 import fcntl
 import fnmatch
-import importlib
+import importlib.util
 import os
 import platform
 import re
@@ -33,7 +33,7 @@ from real_fitness import UNFIT, Unfit
 def main(option, file):
     if option != "--facts":
         return int(os.environ["BACK"])
-    gpus = [{"name": "A GPU"}] * int(os.environ.get("GPUS", 1))
+    gpus = [{"name": "A GPU"}]
     pathlib.Path(file).write_text(json.dumps({"extra": "cuda13", "devices": gpus}))
     return int(os.environ["FIT"])
 if __name__ == "__main__":
@@ -78,11 +78,11 @@ def gate(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
 
-    def run(*options, fit=0, seen=0, suite=0, gate=0, back=0, gpus=1, sleeps="never"):
+    def run(*options, fit=0, seen=0, suite=0, gate=0, back=0, sleeps="never"):
         environment = os.environ | {
             "FIT": str(fit), "SUITE": str(suite), "GATE": str(gate), "BACK": str(back),
             "CALLS": str(tmp_path / "calls"), "TMPDIR": str(temporary),
-            "SEEN": str(seen), "GPUS": str(gpus), "SLEEPS": sleeps,
+            "SEEN": str(seen), "SLEEPS": sleeps,
         }  # fmt: skip
         environment.pop("GITHUB_STEP_SUMMARY", None)
         lock = ["--lock", tmp_path / "lock"]
@@ -100,20 +100,22 @@ def gate(tmp_path):
 
 
 def test_the_gate_is_open_where_all_of_it_says_so(gate):
-    done = gate("--impl", "mypkg", "--require", "core,cuda", "--report", "r.jsonl")
+    options = ("--impl", "mypkg", "--require", "core,cuda", "--report", "r.jsonl")
+    suite = ("--suite-option", "--case-limit=9", "--suite-option", "-x")
+    done = gate(*options, *suite, "--workers", "3")
     assert done.returncode == 0
     seen, cpu, device, decision = done.calls
     assert seen.endswith("gpu_seen.py mypkg cuda")
-    assert "--impl=mypkg --device=cpu --report=r-cpu.jsonl" in cpu
-    assert "--impl=mypkg --device=cuda --report=r.jsonl" in device
-    assert "-n" in cpu.split()
-    assert "-n" not in device.split()
+    assert "--impl=mypkg --device=cpu --report=r-cpu.jsonl -n 3 --case-limit" in cpu
+    assert "--impl=mypkg --device=cuda --report=r.jsonl --case-limit" in device
+    assert all(call.endswith("--case-limit=9 -x") for call in (cpu, device))
     assert decision.endswith("gate r-cpu.jsonl r.jsonl --require core,cuda")
+    assert "Judged on one GPU" in done.stdout
 
 
 @pytest.mark.parametrize(
     "found",
-    [{"gate": 1}, {"gate": 4}, {"back": 1}, {"back": 2}, {"gate": 1, "back": 1}],
+    [{"gate": 4}, {"back": 2}, {"gate": 1, "back": 1}],
 )
 def test_whatever_does_not_hold_closes_it(gate, found):
     assert gate(**found).returncode == 1
@@ -145,11 +147,6 @@ def test_an_environment_that_cannot_be_made_is_no_result(tmp_path):
     assert not list(tmp_path.glob("gpu-gate.*"))
 
 
-def test_options_of_the_suite_are_passed_to_both_runs(gate):
-    done = gate("--suite-option", "--case-limit=9", "--suite-option", "-x")
-    assert all(call.endswith("--case-limit=9 -x") for call in done.calls[1:3])
-
-
 def test_a_build_that_cannot_see_the_device_is_not_fit_and_not_broken(gate):
     done = gate("--impl", "torch-cuda", seen=2)
     assert done.returncode == 2
@@ -157,18 +154,15 @@ def test_a_build_that_cannot_see_the_device_is_not_fit_and_not_broken(gate):
     assert [call for call in done.calls if "-m pytest" in call] == []
 
 
-def test_workers_are_capped_on_a_large_host(gate):
-    before = gate("--workers", "3").calls
-    assert "-n 3" in before[1]
-    count = int(gate().calls[len(before) + 1].split()[-1])
-    assert count == min(len(os.sched_getaffinity(0)), 8)
+def test_workers_are_capped_on_a_large_host(program, monkeypatch):
+    for processors, workers in ((2, 2), (64, 8)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=processors: range(n))
+        assert program.build_parser().parse_args([]).workers == workers
 
 
-@pytest.mark.parametrize(
-    ("gpus", "said"), [(1, "on one GPU"), (4, "on two of 4 visible")]
-)
-def test_the_gate_says_how_many_devices_it_judged(gate, gpus, said):
-    assert f"Judged {said}" in gate(gpus=gpus).stdout
+def test_the_gate_says_how_many_devices_it_judged(program):
+    assert "on one GPU" in program.judged_on([{}], emulated=False)
+    assert "on two of 4 visible" in program.judged_on([{}] * 4, emulated=False)
 
 
 def test_a_run_that_hangs_is_ended_and_the_gate_decides(gate):
@@ -248,6 +242,12 @@ def runner(monkeypatch):
     return importlib.import_module("gpu_runner")
 
 
+@pytest.fixture
+def program(runner):
+    """The program behind the script, for what needs no process of its own."""
+    return importlib.import_module("gpu_gate")
+
+
 def why_unfit(runner, folder, wheels):
     options = SimpleNamespace(wheels=wheels, install=[])
     with pytest.raises(runner.Unfit) as refused:
@@ -261,7 +261,16 @@ def test_a_folder_without_wheels_is_told(runner, tmp_path):
     assert "pip wheel --wheel-dir FOLDER hatchling '.[conformance,cuda13]'" in said
 
 
-def test_a_wheel_that_is_missing_is_named(runner, tmp_path):
+def test_a_wheel_that_is_missing_is_named(runner, tmp_path, monkeypatch):
+    """Pip says so in the environment of the tests as well, if it is there."""
+    called = runner._called
+
+    def call_here(command):
+        if "venv" not in command:
+            called([sys.executable, *command[1:], "--dry-run"])
+
+    if importlib.util.find_spec("pip"):
+        monkeypatch.setattr(runner, "_called", call_here)
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "other-1-py3-none-any.whl").touch()
@@ -340,11 +349,16 @@ def test_nothing_is_left_of_a_command(tmp_path, last, said):
         (["--suite-option"], "--suite-option: expected one argument"),
     ],
 )
-def test_wrong_use_ends_with_2_and_a_sentence(gate, options, said):
-    done = gate(*options)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_wrong_use_ends_with_2_and_a_sentence(
+    program, options, said, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", ["gpu-gate.sh", *options])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize("script", ["gpu-gate.sh", "gpu-checks.sh"])

@@ -355,7 +355,7 @@ VIEWED = (
 def test_kinds_of_views_that_are_not_claimed_are_not_judged(suite):
     """The adapter refuses to make any other view than those that it claims."""
     chosen = (f"--clause={id}" for id in VIEWED)
-    done = suite("--impl=narrow_adapters:slicing", *chosen)
+    done = suite("--impl=narrow_adapters:slicing", "--histories=5", *chosen)
     assert (done.status, done.left) == (0, NOTHING_LEFT)
     judged = done.report.summary.clauses
     found = {id: str(judged[id].verdict) for id in VIEWED}
@@ -408,6 +408,7 @@ def test_narrow_adapters_are_well_formed():
 def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):
     """On one device a tensor arrives there in any case, so nothing would be judged."""
     chosen = ("--clause=CUDA-30", "--clause=CUDA-2", "--one-per-clause")
+    chosen += ("--start-method=spawn", "--strategy=file_descriptor")
     done = suite("--impl=narrow_adapters:one_device", "--device=simulated", *chosen)
     found = {case.clauses[0]: (case.verdict, case.evidence) for case in done.cases}
     assert found["CUDA-30"] == (Verdict.NOT_RUN, ONE_DEVICE)
