@@ -37,15 +37,6 @@ def test_run_passes_without_the_clauses_and_the_gate_stays_closed(suite, capsys)
     assert f"SEC-5 (Another user cannot use the manager) was not judged, {WHY}" in said
 
 
-@pytest.mark.takes(11)
-def test_strict_run_needs_the_clauses(suite):
-    done = suite(*RUN, "--strict")
-    assert done.status == 1
-    assert BLOCK in done.text
-    said = "not pass: 2 clauses not judged here (--strict asks for every clause)"
-    assert said in " ".join(done.text.split())
-
-
 def test_run_of_such_clauses_alone_judges_nothing(suite):
     done = suite(*RUN, "--clause=SEC-5")
     assert done.status == 1

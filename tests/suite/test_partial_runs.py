@@ -112,13 +112,13 @@ def test_deselected_cases_are_left_out_of_chosen_clauses(suite, tmp_path, capsys
 def test_last_failed_cases_are_a_part(suite):
     report = suite.folder / "report.jsonl"
     command = [sys.executable, "-m", "pytest", "--pyargs", SUITE, "-q"]
-    command += ["--impl=numpy-copy", "--start-method=fork", f"--report={report}"]
-    command += ["--clause=SHARE-1", "--clause=SHARE-3"]
+    command += [PLAIN, "--clause=SHARE-1", "--clause=SHARE-3", f"--report={report}"]
     place = {"cwd": suite.folder, "env": environment()}
     bounded_run.run(command, LIMIT, **place)
     failed = {case.id for case in read_report(report).cases if case.verdict == "fail"}
     again = bounded_run.run([*command, "--lf"], LIMIT, **place)
     found = read_report(report)
+    assert failed
     assert {case.id for case in found.cases} == failed, again.output
     assert found.run.selection.left_out_by == ("--last-failed",)
     assert "left out by --last-failed." in again.output
