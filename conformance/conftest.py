@@ -6,7 +6,7 @@ import pytest
 from sharedtensor_conformance.plugin import entry
 
 HERE = Path(__file__).parent
-IMPORTED = Path(entry.__file__).parents[2]
+IMPORTED = Path(entry.__file__).resolve().parents[2]
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:

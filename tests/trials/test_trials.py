@@ -112,6 +112,15 @@ def test_patch_that_does_not_fit_is_told(trials: ModuleType, tmp_path: Path) -> 
         trials.lay_out(trials.read_patch(file), tmp_path / "tree")
 
 
+def test_suite_can_be_run_over_what_is_laid_out(
+    trials: ModuleType, tmp_path: Path
+) -> None:
+    patch = trials.read_patch(OF_THIS_REPOSITORY[0])
+    trials.lay_out(patch, tmp_path)
+    command = trials.command(patch, "clauses", tmp_path / "report.jsonl", "2")
+    assert trials.run_suite([*command, "--collect-only"], tmp_path, "clauses") == 0
+
+
 def test_record_is_of_the_patches_that_there_are(trials: ModuleType) -> None:
     record = {
         (one["implementation"], one["name"]): one
