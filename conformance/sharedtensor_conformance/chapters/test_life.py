@@ -1253,9 +1253,22 @@ def check_only_own_descriptors(own, program, stage):
     check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
 
 
+def check_first_to_share_gives_back(stage):
+    """Check that what a process makes once, for all that it shares, goes as well."""
+    with stage.fresh(alone=True) as fresh:
+        first = fresh.owner
+        own = Counter(first.system.targets())
+        first.make([200, 201]).share()
+        with first.as_a_program():
+            check_only_own_descriptors(own, first, fresh)
+
+
 @clause("LIFE-23", vary=("strategy",), starts=True, in_flight=MANY_STORAGES)
 def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
-    """A child holds its own and many of the owner's tensors; it becomes a program."""
+    """A child holds its own and many of the owner's tensors; it becomes a program.
+
+    So does a new owner that is the first of its processes to share.
+    """
     owner.send(owner.make([1, 2]), peer)
     for actor in (owner, peer):
         actor.drop_all()
@@ -1276,6 +1289,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
         for actor in (owner, peer):
             actor.drop_all()
         check_no_growth(counts, stage, owner, peer)
+    check_first_to_share_gives_back(stage)
 
 
 @clause("LIFE-24", vary=("strategy",), starts=True)
