@@ -79,7 +79,7 @@ def test_refusal_of_the_system_is_none_of_a_handler():
     for number in (errno.EMFILE, errno.ETIMEDOUT, errno.ENOENT, errno.EPIPE):
         assert not errors.is_of_handler(OSError(number, os.strerror(number)))
     with pytest.raises(errors.HandleError):
-        segments.open_file("/dev/shm/sharedtensor-nowhere", sharedtensor)
+        segments.open_named("sharedtensor-nowhere")
 
 
 def test_error_of_this_package_is_none_of_a_handler():

@@ -110,7 +110,9 @@ def is_unlinked(name: str, locks: int, opened: int) -> bool:
     """
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
+        if error.errno != errno.EAGAIN:  # or it is an exception of a signal handler
+            raise
         return False
     if is_locked(locks, byte_of(name)):
         return False
