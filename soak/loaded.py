@@ -47,7 +47,7 @@ PACKAGES = {
 BUSY = "while True: pass"
 DEADLINE = 1800.0  # seconds for one run
 GRACE = 10.0  # seconds until everything has to be gone
-SHOWN = 2000  # characters of the output of a run without a report
+SHOWN = 4000  # characters of the output of a run without a report
 
 
 def options() -> records.Parser:
