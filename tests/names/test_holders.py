@@ -17,8 +17,12 @@ from sharedtensor_conformance.harness import process_tree
 
 
 @pytest.fixture
-def mine():
-    """The program of this process, whose keeper runs."""
+def mine(monkeypatch):
+    """A program that is this process's for one test, and whose keeper runs.
+
+    Nothing that other tests share, or have started, belongs to it.
+    """
+    monkeypatch.setattr(program, "_id", "")
     return program.current()
 
 
