@@ -3,8 +3,8 @@
 The thread that pickles knows which way applies:
 
 - One of our own channels is open, or one of our own processes is being started: the
-  message gets one descriptor for all of its names with one program, when it is written.
-  Its receiver holds the names itself before it closes that.
+  message gets one descriptor for all of its names when it is written. Its receiver
+  holds the names itself before it closes that.
 - A process of the standard library is being started: it inherits such a descriptor.
 - Any other channel carries no descriptors, and nothing holds the name for the message:
   it can be received as long as some process holds the tensor.
@@ -75,7 +75,7 @@ last = LastAnnouncement()
 
 
 def descriptor_of(names: Sequence[str]) -> OwnedDescriptor:
-    """Return a descriptor that holds names of one program in flight.
+    """Return a descriptor that holds the names of a message in flight.
 
     Clauses FS-10, LIFE-2, LIFE-5, LIFE-13, LIFE-14. Raises `ResourceError`.
     """

@@ -58,9 +58,9 @@ class Outbox:
     """What a message carries beside its bytes: nobody has to ask its sender.
 
     `keep` holds what owns the descriptors until the message has been written, `names`
-    the names that it carries, and `storages` those that were met
-    while it was pickled, each once. `undo` is None where nothing has to be undone if
-    the message is not written. Clause FAULT-3.
+    the names that it carries, and `storages` those that were met while it was pickled,
+    each once. `undo` is None where nothing has to be undone if the message is not
+    written. Clause FAULT-3.
 
     `sent` is empty until the message is written, and is filled by the very call of C
     that writes it. Clause FAULT-2.

@@ -218,6 +218,7 @@ class Stage:
             strategy=strategy, start_method=start_method
         )
         self.timeouts = SimpleNamespace(answer=0.01)
+        self.implementation = SimpleNamespace(claims={"manager"})
         self.processes, self.channels = [], []
         self.owner = self.process(self, "owner")
         self.ledger = SimpleNamespace(

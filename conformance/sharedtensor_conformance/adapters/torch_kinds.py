@@ -85,7 +85,7 @@ Wrapper: Any = _subclass_of_tensors(
     __tensor_flatten__=lambda wrapper: (["first", "second"], None),
     __tensor_unflatten__=lambda parts, *rest: Wrapper(parts["first"], parts["second"]),
 )
-"""A subclass, whose tensors have no memory of their own and wrap two tensors."""
+"""A subclass whose tensors wrap two others, and have no storage themselves."""
 
 
 def _square() -> Tensor:

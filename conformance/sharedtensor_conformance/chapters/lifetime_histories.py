@@ -191,7 +191,7 @@ class LifetimeHistory(ProcessSteps):
         if not self.model.has_manager:
             self.clauses = ("MGR-14",)
         self.model.record_all_ended()
-        if ended == "LIFE-10" and "manager" not in self.implementation.claims:
+        if ended == "LIFE-10":
             share_in_another_program(self.stage)
         if everything_goes:
             eventually(

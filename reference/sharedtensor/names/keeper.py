@@ -40,6 +40,7 @@ INTERVAL = 0.15
 LOAD = 0.05
 """The largest part of the time that the keeper spends with looking at names."""
 
+OPEN_LOCKS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _LOCK = struct.Struct("@hhqqi4x")
@@ -71,7 +72,7 @@ def open_locks() -> int:
 
     What is mounted there may change. So names are found by this description alone.
     """
-    return os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return os.open(DIRECTORY, OPEN_LOCKS)
 
 
 def lock_byte(locks: int, byte: int) -> None:

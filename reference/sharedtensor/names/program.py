@@ -123,22 +123,26 @@ def locks_shared(fd: int) -> None:
 
 def _locks() -> OwnedDescriptor:
     """Return a new description of the directory of segments. Raises `ResourceError`."""
-    path, flags = keeper.DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        locks = by_reserve(OwnedDescriptor.opened_by, os.open, path, flags)
-        if not os.fstat(locks.fd).st_nlink:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return locks
+        what = keeper.DIRECTORY, keeper.OPEN_LOCKS
+        return by_reserve(OwnedDescriptor.opened_by, os.open, *what)
     except OSError as error:
         pass_on(error)
-        raise resource_error(error.errno, f"Opening {path}") from error
+        raise resource_error(error.errno, f"Opening {keeper.DIRECTORY}") from error
 
 
 def has_keeper(program: str) -> bool:
-    """Return whether the keeper of a program runs. Raises `ResourceError`."""
+    """Return whether the keeper of a program runs.
+
+    Raises `ResourceError`, also where it does not run and would find no directory.
+    """
     locks = _locks()
     try:
-        return keeper.is_locked(locks.fd, keeper.byte_of_keeper(program))
+        if keeper.is_locked(locks.fd, keeper.byte_of_keeper(program)):
+            return True
+        if not os.fstat(locks.fd).st_nlink:
+            raise resource_error(errno.ENOENT, f"Opening {keeper.DIRECTORY}")
+        return False
     finally:
         locks.close()
 

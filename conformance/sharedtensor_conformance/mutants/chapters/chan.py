@@ -704,7 +704,7 @@ def put_passes_what_waits(append):
 
 @mutant("names_overfill_a_packet", "CHAN-3", replaces="names.program.in_flight")
 def names_overfill_a_packet(in_flight):
-    """A message can hold so many names as fit into a packet, and no more."""
+    """A message whose names do not fit into one packet is refused."""
     from sharedtensor.errors import resource_error
 
     def hold_a_packet(names):

@@ -327,7 +327,7 @@ def forked_child_gives_up_for_its_parent(move_storage, release_segment):
 def counts_what_is_in_flight(announce_names, unpack_message):
     """A sender holds the names of a message until its receiver says that it has them.
 
-    So it holds them for ever if the message is never received.
+    If the message is never received, it holds them until it ends.
     """
     from sharedtensor.descriptors import OwnedDescriptor
     from sharedtensor.names import program

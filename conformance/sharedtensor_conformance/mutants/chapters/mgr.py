@@ -466,7 +466,7 @@ def is_free(path):
 )
 @in_keeper
 def manager_misses_the_end_of_clients(is_removed):
-    """The manager removes no name whose maker lives, whoever held it last."""
+    """The manager removes no name while the process that made it runs."""
 
     def is_removed_with_its_maker(name, locks):
         maker = name.split("-")[1]

@@ -585,7 +585,7 @@ def deep_copies_of_parameters_part(deepcopy):
 
 @mutant("shallow_copies_copy", "SHARE-15", replaces="tensors.Tensor.__copy__")
 def shallow_copies_copy(shallow_copy):
-    """A shallow copy of a tensor has memory of its own, as that of an array has."""
+    """A shallow copy of a tensor has its own memory, like that of a NumPy array."""
     return lambda self: copy.deepcopy(self)
 
 
