@@ -1258,7 +1258,7 @@ def check_first_to_share_gives_back(stage):
     with stage.fresh(alone=True) as fresh:
         first = fresh.owner
         own = Counter(first.system.targets())
-        first.make([200, 201]).share()
+        first.start_peer(arguments=[first.make([200, 201])])
         with first.as_a_program():
             check_only_own_descriptors(own, first, fresh)
 
