@@ -42,8 +42,9 @@ class LastAnnouncement:
     """The descriptor of the last message with one name, to stand for the next one too.
 
     While this process holds the name, it does not matter how many copies of the
-    descriptor are open; with the last hold this one goes. It is a single one, whatever
-    is shared. Clauses FS-3, RESHARE-7.
+    descriptor are open. It is a single one, and goes with the next hold of any name
+    that this process gives up: an interrupted finalizer may not have come so far.
+    Clauses FS-3, RESHARE-7, THREAD-7.
     """
 
     def __init__(self) -> None:
@@ -56,19 +57,18 @@ class LastAnnouncement:
         In a forked child there is none: the parent's has been closed.
         """
         found = self._last
-        if found is None or found[0] != name or found[1].fd < 0:
+        if found is None or found[0] != name or not found[1].is_usable():
             return None
         return found[1]
 
     def keep(self, name: str, owned: OwnedDescriptor) -> None:
         """Keep the descriptor in the place of the one before."""
+        owned.keep()
         self._last = name, owned
 
-    def discard(self, name: str) -> None:
-        """Close the descriptor of a name that this process gives up."""
-        found = self._last
-        if found is not None and found[0] == name:
-            self._last = None
+    def discard(self) -> None:
+        """Close the descriptor: this process gives a name up."""
+        self._last = None
 
 
 last = LastAnnouncement()

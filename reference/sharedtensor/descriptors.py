@@ -1,4 +1,4 @@
-"""Descriptors that are on their way out of this process, or into it.
+"""Descriptors that this package has opened, and who closes them.
 
 Each belongs to an object from the very call of C that opens it, receives it, or passes
 it on: an exception of a signal handler, such as that of Ctrl-C, can arise wherever such
@@ -6,31 +6,39 @@ a call comes back, and not within it. They are closed with their owner, so none 
 (clause FAULT-2), and in a forked child at once: what a process sends or receives does
 not stay in its children. What the kernel hands to another thread just when this one
 forks is in no object yet: a child keeps it until its end.
+
+One that is kept for long is used and closed only while it refers to what it did: a
+program that closes all descriptors, as daemons do, has files of its own under these
+numbers afterwards (clause ENV-7). Objects of C would close them by the number alone.
 """
 
 import errno
+import fcntl
 import os
 import socket
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain, repeat, starmap
 from typing import Any, TypeVar
 
-from .errors import pass_on
+from .errors import descriptor_error, pass_on
 
 Result = TypeVar("Result")
 RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 AFTER_STREAMS = 3  # descriptors 0, 1 and 2 are a program's standard streams
-IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
-PAUSE = 0.001
+F_SETSIG, F_GETSIG = 10, 11  # fcntl(2); the module has no names for them
+MARK = 62  # a signal that nothing sends without O_ASYNC
+_control = fcntl.fcntl
 
 
-class ClosedAtLast:
-    """What is closed with its last reference."""
+class ClosedInChildren:
+    """What is closed with its last reference, and in a forked child at once.
 
-    __slots__ = ()
+    `_note` has to know of it.
+    """
+
+    __slots__ = ("__weakref__",)
 
     def close(self) -> None:
         """Close what is open; once."""
@@ -43,29 +51,69 @@ class ClosedAtLast:
             pass
 
 
-class ClosedInChildren(ClosedAtLast):
-    """What is closed in a forked child at once, too. `_note` has to know of it."""
+class _Descriptor(weakref.ref[Any]):
+    """A descriptor, and a weak reference to its owner.
 
-    __slots__ = ("__weakref__",)
+    It outlives an owner whose finalizer is interrupted where it begins. Python goes on
+    then, and calls back a function of C that notes this descriptor. Clause THREAD-7.
+
+    Attributes:
+        fd: the number; -1 if it is closed, or another's.
+        is_marked: whether its open file has the mark of one that is kept for long.
+        stays: whether a forked child keeps it.
+    """
+
+    __slots__ = ("fd", "is_marked", "stays")
+
+    fd: int
+    is_marked: bool
+    stays: bool
+
+    def is_usable(self) -> bool:
+        """Return whether it is open and refers to what it did."""
+        fd = self.fd
+        if not self.is_marked:
+            return fd >= 0
+        try:
+            return _marked.get(fd) is self and _control(fd, F_GETSIG) == MARK
+        except OSError as error:
+            pass_on(error)
+            return False
+
+    def close(self) -> None:
+        """Close it, unless it is closed or is a file of the program."""
+        is_usable = not self.is_marked or self.is_usable()
+        fd, self.fd = self.fd, -1
+        # No signal handler and no other thread runs from there until it is closed.
+        if is_usable and fd >= 0:
+            if self.is_marked:
+                del _marked[fd]
+            os.close(fd)
+        _open.discard(self)
 
 
 class OwnedDescriptor(ClosedInChildren):
-    """A descriptor; -1 if it is closed, or another's."""
+    """A descriptor and who closes it."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("_descriptor",)
 
     def __init__(self, fd: int = -1):
-        self.fd = fd
-        _note(_reference(self, _forget))
+        if _ended:
+            finish_ended()
+        self._descriptor = made = _Descriptor(self, _note_end)
+        made.fd, made.is_marked, made.stays = fd, False, False
+        _note(made)
+
+    @property
+    def fd(self) -> int:
+        """The number; -1 if it is closed."""
+        return self._descriptor.fd
 
     @classmethod
     def opened_by(cls, call: Callable[..., int], *arguments: Any) -> "OwnedDescriptor":
-        """Return the owner of the descriptor that a function of C returns.
-
-        It owns the descriptor before an exception of a signal handler can arise.
-        """
+        """Return the owner of the descriptor that a function of C returns."""
         owned = cls()
-        open_as(owned, "fd", call, *arguments)
+        owned.open(call, *arguments)
         return owned
 
     @classmethod
@@ -73,35 +121,52 @@ class OwnedDescriptor(ClosedInChildren):
         cls, call: Callable[..., tuple[int, int]], *arguments: Any
     ) -> tuple["OwnedDescriptor", "OwnedDescriptor"]:
         """Return the owners of the two descriptors that a function of C returns."""
-        first, second = owners = cls(), cls()
-        _give(owners, "fd", chain.from_iterable(starmap(call, (arguments,))))
+        first, second = cls(), cls()
+        made = first._descriptor, second._descriptor
+        opened = chain.from_iterable(starmap(call, (arguments,)))
+        deque(map(setattr, made, repeat("fd"), opened), maxlen=0)
         return first, second
+
+    def open(self, call: Callable[..., int], *arguments: Any) -> int:
+        """Own the descriptor that a function of C returns, and return it.
+
+        By one call of C, in which no signal handler runs.
+        """
+        made = self._descriptor
+        any(map(setattr, (made,), ("fd",), starmap(call, (arguments,))))
+        return made.fd
+
+    def keep(self, in_children: bool = False) -> None:
+        """Keep it for long: use and close it only while it refers to what it does.
+
+        The mark is in the open file, so what the program opens does not have it. A
+        sandbox may not know it: then the number has to do. Clause ENV-7.
+        """
+        made = self._descriptor
+        made.stays = in_children
+        try:
+            _control(made.fd, F_SETSIG, MARK)
+        except OSError as error:
+            pass_on(error)
+            return
+        _marked[made.fd] = made
+        made.is_marked = True
+
+    def is_usable(self) -> bool:
+        """Return whether it is open and refers to what it did."""
+        return self._descriptor.is_usable()
+
+    def verified(self) -> int:
+        """Return the number. Raises `DescriptorError` unless it is usable."""
+        made = self._descriptor
+        if not made.is_usable():
+            raise descriptor_error(made.fd)
+        return made.fd
 
     def close(self) -> None:
         """Close it, once."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-def open_as(
-    owner: object, attribute: str, call: Callable[..., int], *arguments: Any
-) -> int:
-    """Return the descriptor that a function of C returns, an attribute of its owner.
-
-    It is that before an exception of a signal handler can arise.
-    """
-    any(map(setattr, (owner,), (attribute,), starmap(call, (arguments,))))
-    opened: int = getattr(owner, attribute)
-    return opened
-
-
-def _give(owners: Sequence[object], attribute: str, opened: Iterable[int]) -> None:
-    """Give descriptors to owners by one call of C, in which no signal handler runs.
-
-    `opened` opens them when it is iterated over, and has no step in Python either.
-    """
-    deque(map(setattr, owners, repeat(attribute), opened), maxlen=0)
+        self._descriptor.close()
+        self._descriptor = _CLOSED  # so nothing is noted when this ends
 
 
 class OwnedSockets(ClosedInChildren):
@@ -163,14 +228,13 @@ class ReceivedDescriptors(ClosedInChildren):
                     places.extend(memoryview(content).cast("i"))
         self.places, self._packets = places, []  # no handler runs between the two
 
-    def take(self, place: int) -> OwnedDescriptor | None:
-        """Return the owner of the descriptor in a place; None if it is taken."""
-        fd = self.places[place]
+    def take(self, place: int, owner: OwnedDescriptor) -> bool:
+        """Have `owner` own the descriptor in a place; return False if it is taken."""
+        fd, made = self.places[place], owner._descriptor
         if fd is None:
-            return None
-        owned = OwnedDescriptor()
-        owned.fd, self.places[place] = fd, None
-        return owned
+            return False
+        made.fd, self.places[place] = fd, None
+        return True
 
     def drop(self, place: int) -> None:
         """Close the descriptor in a place; those behind it are one place before."""
@@ -189,27 +253,6 @@ class ReceivedDescriptors(ClosedInChildren):
                 os.close(fd)
 
 
-def send_in_time(send: Callable[[], Result], timeout: float) -> Result:
-    """Return what `send` returns, which puts descriptors in flight.
-
-    All programs of a user together may have as many in flight as one process may have
-    open (unix(7)), so a refusal may pass. Raises the `OSError` of `send`: that of such
-    a refusal when it has lasted for `timeout` seconds.
-    """
-    until = 0.0
-    while True:
-        try:
-            return send()
-        except OSError as error:
-            pass_on(error)
-            if error.errno != errno.ETOOMANYREFS:
-                raise
-            until = until or time.monotonic() + timeout
-            if time.monotonic() >= until:
-                raise
-        time.sleep(PAUSE)
-
-
 class Reserve:
     """Descriptors that are open to be closed where others are needed and short.
 
@@ -226,10 +269,11 @@ class Reserve:
 
     def fill(self) -> None:
         """Open what is missing: a forked child has none. Raises `OSError`."""
-        self.spare = [owned for owned in self.spare if owned.fd >= 0]
+        self.spare = [owned for owned in self.spare if owned.is_usable()]
         while len(self.spare) < self.COUNT:
             null = os.devnull, os.O_RDONLY | os.O_CLOEXEC
             self.spare.append(OwnedDescriptor.opened_by(os.open, *null))
+            self.spare[-1].keep()
 
     def spend(self) -> bool:
         """Close the descriptors; return whether there were any."""
@@ -270,14 +314,33 @@ def by_reserve(call: Callable[..., Result], *arguments: Any) -> Result:
 
 
 # A `WeakSet` would do, and takes half a microsecond for each message.
-_open: "set[weakref.ref[ClosedInChildren]]" = set()
+_open: "set[weakref.ref[Any]]" = set()
 _note, _forget, _reference = _open.add, _open.discard, weakref.ref
+
+_marked: dict[int, _Descriptor] = {}
+"""Who was the last to keep a descriptor of that number: all have the same mark."""
+
+_ended: set[_Descriptor] = set()
+"""Those whose owner has gone without closing them."""
+
+_note_end = _ended.add
+
+_CLOSED = _Descriptor(OwnedDescriptor)
+_CLOSED.fd, _CLOSED.is_marked, _CLOSED.stays = -1, False, False
+
+
+def finish_ended() -> None:
+    """Close what interrupted finalizers have left open. Clause THREAD-7."""
+    for made in list(_ended):
+        if made in _open:
+            made.close()
+        _ended.discard(made)
 
 
 def _close_what_others_pass_on() -> None:
     for reference in list(_open):
         each = reference()
-        if each is not None:
+        if each is not None and not getattr(reference, "stays", False):
             each.close()
 
 

@@ -52,6 +52,10 @@ class ResourceError(SharedTensorError, OSError):
     """
 
 
+class DescriptorError(SharedTensorError, OSError):
+    """The program has closed a descriptor of this package, or has replaced its file."""
+
+
 class ProcessException(SharedTensorError, RuntimeError):
     """One of the processes that were started together failed. Chapter SPAWN.
 
@@ -141,7 +145,10 @@ def pass_on(error: BaseException) -> None:
     calls this first. Clauses THREAD-5, THREAD-6.
     """
     if is_of_handler(error):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame, and so what the others refer to
 
 
 def is_of_handler(error: BaseException | None) -> bool:
@@ -197,6 +204,16 @@ ADVICE = {
     errno.ENOSPC: "Drop shared tensors, or enlarge the file system at /dev/shm.",
     errno.ETOOMANYREFS: "Too many descriptors are in flight; receive some messages.",
 }
+
+
+def descriptor_error(fd: int) -> DescriptorError:
+    """Return the error for a descriptor that is not open or is another file's now."""
+    return DescriptorError(
+        errno.EBADF,
+        f"The program has closed descriptor {fd}, by which a tensor is shared or a "
+        "pipe is open, or has another file under that number. Close only what you have "
+        "opened; a daemon closes what it has inherited before it shares a tensor.",
+    )
 
 
 def resource_error(number: int | None, doing: str) -> ResourceError:

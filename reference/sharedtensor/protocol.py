@@ -14,6 +14,7 @@ import contextlib
 import errno
 import pickle
 import struct
+import sys
 import time
 import warnings
 import weakref
@@ -25,6 +26,7 @@ from typing import Any, Protocol, TypeVar
 from . import announcements, memory, segments, state, strategies, transport
 from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
 from .errors import (
+    PACKAGE,
     HandleError,
     NonLeafError,
     ResourceError,
@@ -282,9 +284,9 @@ def refuse_non_leaf(tensor: TensorLike) -> None:
     """Refuse a result that requires grad, in the call that sends it. Clause GRAD-5."""
     if tensor.requires_grad and not tensor.is_leaf:
         raise NonLeafError(
-            f"A tensor of shape {tensor.shape} requires grad and is not a leaf: it "
-            "was computed, and what it was computed from cannot be sent with it. "
-            "Send tensor.detach(), which shares its memory."
+            f"A tensor of shape {tensor.shape} requires grad (requires_grad is True) "
+            "and is not a leaf: it was computed, and what it was computed from cannot "
+            "be sent with it. Send tensor.detach(), which shares its memory."
         )
 
 
@@ -295,7 +297,16 @@ def warn_of_hooks(tensor: TensorLike) -> None:
             f"{len(tensor.hooks)} hooks of a tensor of shape {tensor.shape} are "
             "not sent with it. Register them in the receiver."
         )
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=_level_of_sender())
+
+
+def _level_of_sender() -> int:
+    """Return the `stacklevel` by which `warn_of_hooks` warns of the line that sends."""
+    of_a_channel = PACKAGE, "multiprocessing."
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(of_a_channel):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def export_class(tensor: T) -> type[T]:
@@ -548,6 +559,8 @@ def write_packet(message: Message, channel: Channel, wait: bool) -> None:
     From then on nothing of it is undone: it is in flight. Clause CUDA-4.
     """
     outbox = message.outbox
+    if message.queued:
+        outbox.verify()
     channel.write(message.payload, outbox.descriptors, wait, outbox.sent)
 
 

@@ -13,7 +13,7 @@ import re
 import stat
 
 from . import memory
-from .descriptors import OwnedDescriptor, open_as
+from .descriptors import OwnedDescriptor
 from .errors import HandleError, pass_on, resource_error
 from .names import keeper, program
 
@@ -46,8 +46,8 @@ def permissions() -> int:
     return 0o600
 
 
-def create_unnamed(token: str, owner: object) -> int:
-    """Return a new memory file without a name, the `descriptor` of `owner`.
+def create_unnamed(token: str, owner: OwnedDescriptor) -> int:
+    """Return a new memory file without a name, which is the owner's.
 
     No program that this process starts or becomes inherits it. Clauses FD-1, FD-5,
     LIFE-23. Raises `ResourceError`: clauses FAIL-1, ENV-3.
@@ -55,7 +55,7 @@ def create_unnamed(token: str, owner: object) -> int:
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         name = f"sharedtensor-{token}"
-        return open_as(owner, "descriptor", os.memfd_create, name, flags)
+        return owner.open(os.memfd_create, name, flags)
     except OSError as error:
         pass_on(error)
         raise resource_error(error.errno, "Making a segment") from error

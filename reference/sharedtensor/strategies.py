@@ -20,19 +20,17 @@ from .errors import HandleError, StrategyError
 from .names import program
 
 
-class Segment:
+class Segment(OwnedDescriptor):
     """Memory that processes can share, and what this process has to release for it.
 
-    `token` identifies it among all segments of all processes. `descriptor` is open
-    while the segment lives, or None where the strategy needs none. Where several
-    storages lie in it, `storages` has those of this process, by offset, and `mapping`
-    is the memory of all that were received. `held` is memory that it is mapped over:
-    while that is, this process has the lock of a named segment.
+    `token` identifies it among all segments of all processes. It owns a descriptor
+    while it lives, unless the strategy needs none. Where several storages lie in it,
+    `storages` has those of this process, by offset, and `mapping` is the memory of all
+    that were received. `held` is memory that it is mapped over: while that is, this
+    process has the lock of a named segment.
     """
 
     __slots__ = (
-        "__weakref__",
-        "descriptor",
         "held",
         "inode",
         "mapping",
@@ -47,13 +45,12 @@ class Segment:
         strategy: "Strategy",
         token: str,
         nbytes: int,
-        descriptor: int | None = None,
         inode: int = 0,
     ):
+        super().__init__()
         self.strategy = strategy
         self.token = token
         self.nbytes = nbytes
-        self.descriptor = descriptor
         self.inode = inode
         self.held: memoryview | None = None
         self.storages: dict[int, weakref.ref[Any]] | None = None
@@ -66,15 +63,16 @@ class Segment:
         """
         # At the end of the interpreter modules may be gone, `contextlib` too, and none
         # can be imported: then the system closes what is open, and the keeper removes
-        # the names.
-        try:
+        # the names. So it does where a signal handler interrupts this.
+        try:  # noqa: SIM105
             release_segment(self)
         except (AttributeError, ImportError, TypeError):
             pass
-        except BaseException:  # of a signal handler that has interrupted this
-            if hasattr(self, "strategy"):  # else its making was interrupted as well
-                release_segment(self)
-            raise
+
+    @property
+    def descriptor(self) -> int | None:
+        """The number of its descriptor, if it has one."""
+        return self.fd if self.fd >= 0 else None
 
 
 Source = memory.Memory | memory.Group
@@ -140,6 +138,7 @@ class FileDescriptor:
     def allocate(self, segment: Segment, source: Source) -> None:
         """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
         fd = segments.create_unnamed(segment.token, segment)
+        segment.keep(in_children=True)
         segment.inode = os.fstat(fd).st_ino
         memory.write(fd, source)
         segments.seal(fd, source.nbytes)
@@ -150,8 +149,7 @@ class FileDescriptor:
 
         Each message has a reference of its own. Clauses FD-4, LIFE-17.
         """
-        assert segment.descriptor is not None, "it is open while the segment lives"
-        descriptor = transport.export_descriptor(segment.descriptor, segment)
+        descriptor = transport.export_descriptor(segment.verified(), segment)
         return segment.inode, descriptor
 
     def open(
@@ -163,13 +161,12 @@ class FileDescriptor:
         Clauses FD-3, FD-4, FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         inode, descriptor = where
-        segment = Segment(self, token, nbytes, inode=inode)
+        segment = Segment(self, token, nbytes, inode)
         try:
-            owned = transport.take_descriptor(descriptor)
-            fd = segment.descriptor = owned.fd
-            owned.fd = -1  # no signal handler runs between the two
-            segments.verify_unnamed(fd, token, nbytes, inode)
-            segments.map_shared(target, fd)
+            transport.take_descriptor(descriptor, segment)
+            segments.verify_unnamed(segment.fd, token, nbytes, inode)
+            segment.keep(in_children=True)
+            segments.map_shared(target, segment.fd)
         except BaseException:
             self.release(segment)
             raise
@@ -177,26 +174,24 @@ class FileDescriptor:
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Map it by the descriptor that this process has. Clause FD-3."""
-        assert segment.descriptor is not None, "it is open while the segment lives"
-        segments.map_shared(target, segment.descriptor)
+        segments.map_shared(target, segment.verified())
 
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
-        """Close the descriptor of the message at once.
+        """Close the descriptor: that of our own message goes with its inbox.
 
         If it cannot be had any more, the better: it was not needed. Clauses FD-2, FD-3,
         FD-4, RESHARE-7.
         """
-        with contextlib.suppress(HandleError):
-            transport.take_descriptor(where[1]).close()
+        if not isinstance(where[1], int):
+            with contextlib.suppress(HandleError):
+                transport.take_descriptor(where[1]).close()
 
     def release(self, segment: Segment) -> None:
         """Close the descriptor at once; in a forked child it is the child's own.
 
         Clauses FD-2, FD-7, LIFE-11, LIFE-22.
         """
-        fd, segment.descriptor = segment.descriptor, None
-        if fd is not None:
-            os.close(fd)
+        segment.close()
 
 
 class FileSystem:
@@ -271,13 +266,14 @@ class FileSystem:
 
         Clauses FS-2, LIFE-11.
         """
+        segment.close()
         segment.mapping = segment.held = None
         give_name_up(segment.token)
 
 
 def give_name_up(name: str) -> None:
     """Hold a name no more, nor what this process keeps for the next message with it."""
-    announcements.last.discard(name)
+    announcements.last.discard()
     program.remove_unless_held(name)
 
 

@@ -12,10 +12,12 @@ that pickles knows which one applies:
 - Any other channel of the standard library: its resource sharer hands out a duplicate
   when the receiver asks for it, which is slower and needs the sender alive. A process
   of the standard library inherits the descriptors, in as far as it may.
+- Bytes that the program pickles itself, which may be read often or never: nothing is
+  held for them. Their reader opens the file of the process that has made them.
 
-The last are `multiprocessing.reduction.DupFd`. On the way in an `Inbox` holds the
+The third are `multiprocessing.reduction.DupFd`. On the way in an `Inbox` holds the
 descriptors of the message that is being unpickled. What a message says of a descriptor
-is its handle: a place in the inbox, or a `DupFd`.
+is its handle: a place in the inbox, a `DupFd`, or a process and a number.
 """
 
 import fcntl
@@ -25,6 +27,7 @@ import threading
 from collections.abc import Callable, Iterable
 from multiprocessing import reduction, resource_sharer
 from multiprocessing.context import get_spawning_popen
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from .descriptors import AFTER_STREAMS, OwnedDescriptor, ReceivedDescriptors
@@ -32,6 +35,7 @@ from .errors import HandleError, pass_on
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+SEGMENT = "/memfd:sharedtensor-"
 SENT_TO_FORK_SERVER = 200  # it accepts 256 with each request
 
 
@@ -92,6 +96,15 @@ class Outbox:
         self.keep.append(owner)
         return len(self.descriptors) - 1
 
+    def verify(self) -> None:
+        """Verify that what is in a message that has waited is what it was.
+
+        Raises `DescriptorError`. Clause ENV-7.
+        """
+        for owner in self.keep:
+            if owner.fd >= 0:  # it is no segment that has a name
+                owner.verified()
+
     def add_name(self, name: str, owner: Any) -> None:
         """Note that the message carries a name.
 
@@ -130,18 +143,15 @@ class Inbox:
         self.payload = payload
         self.storages: list[Any] | None = None
 
-    def take(self, place: int) -> OwnedDescriptor:
-        """Return the owner of the descriptor at `place`. Raises `HandleError`."""
-        owned = None
-        if isinstance(place, int) and 0 <= place < len(self.descriptors.places):
-            owned = self.descriptors.take(place)
-        if owned is None:
+    def take(self, place: int, owner: OwnedDescriptor) -> None:
+        """Have `owner` own the descriptor at `place`. Raises `HandleError`."""
+        is_there = 0 <= place < len(self.descriptors.places)
+        if not (is_there and self.descriptors.take(place, owner)):
             raise HandleError(
                 f"The message has no descriptor in place {place}, which a handle in it "
                 "names. Receive messages with the method that matches how they were "
                 "sent, and each of them once."
             )
-        return owned
 
     def close(self) -> None:
         """Close what was not taken, so that no message can leak descriptors.
@@ -274,13 +284,16 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
 
     `owner` keeps the descriptor open until the message is written; without an owner a
     duplicate is made for that time, unless a child is started: the caller waits for
-    that. Clauses CHAN-9, CHAN-10 for the channels of others.
+    that. Clauses CHAN-9, CHAN-10 for the channels of others, HANDLE-3 outside of all.
     """
     outbox = _current.outbox
     if outbox is None:
-        return _export_to_others(fd)
+        if owner is None or is_in_a_channel():
+            return _export_to_others(fd)
+        return os.getpid(), fd
     if owner is None and not is_spawning():
         owner = OwnedDescriptor.opened_by(os.dup, fd)
+        owner.keep()
         fd = owner.fd
     return outbox.add(fd, owner)
 
@@ -321,6 +334,25 @@ def _export_to_others(fd: int) -> Any:
     return reduction.DupFd(fd)
 
 
+def is_in_a_channel() -> bool:
+    """Return whether the standard library pickles this for one of its channels.
+
+    The program may call the same function, and only the channel promises that somebody
+    receives a message once. So who calls it decides. Clause HANDLE-3.
+    """
+    if get_spawning_popen() is not None:
+        return True
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _DUMPS:
+        frame = frame.f_back
+    caller = frame and frame.f_back
+    module = caller.f_globals.get("__name__", "") if caller else ""
+    return bool(module.startswith("multiprocessing."))
+
+
+_DUMPS = reduction.ForkingPickler.dumps.__func__.__code__  # type: ignore[attr-defined]
+
+
 def leave_to_others(owned: OwnedDescriptor) -> Any:
     """Return a handle of a descriptor that a process of the standard library inherits.
 
@@ -344,24 +376,53 @@ def take_inherited(handles: Iterable[Any]) -> ReceivedDescriptors:
     return received
 
 
-def take_descriptor(handle: Any) -> OwnedDescriptor:
-    """Return the owner of the descriptor that a handle stands for.
+def take_descriptor(
+    handle: Any, owner: OwnedDescriptor | None = None
+) -> OwnedDescriptor:
+    """Return `owner`, or a new one, of the descriptor that a handle stands for.
 
     No program that this process starts inherits it: clause FD-5. Raises `HandleError`
     when it cannot be had, for instance since the sender, which has to hand it out on a
     channel that carries no descriptors, has gone: clause LIFE-6.
     """
+    owned = OwnedDescriptor() if owner is None else owner
     if isinstance(handle, int):
-        return current_inbox().take(handle)
+        current_inbox().take(handle, owned)
+        return owned
+    if isinstance(handle, tuple):
+        open_at_maker(owned, *handle)
+        return owned
     try:
-        owned = OwnedDescriptor.opened_by(handle.detach)
+        owned.open(handle.detach)
         os.set_inheritable(owned.fd, False)  # it was inherited where a process began
     except (OSError, EOFError) as error:
         if type(error) is not OSError:  # the standard library raises it, too
             pass_on(error)
         raise HandleError(
             "The sender of this tensor no longer hands out its descriptor: it has "
-            "ended or was killed. Use a channel of sharedtensor.multiprocessing, whose "
+            "ended or was killed, or this message was received before. Receive each "
+            "message once, and use a channel of sharedtensor.multiprocessing, whose "
             "messages survive their sender, or keep the sender alive."
         ) from error
     return owned
+
+
+def open_at_maker(owner: OwnedDescriptor, pid: int, fd: int) -> None:
+    """Open the file of a segment that another process has open, for `owner`.
+
+    Raises `HandleError` if it has no such file any more. Clause HANDLE-3.
+    """
+    path = f"/proc/{pid:d}/fd/{fd:d}"
+    cause = None
+    try:
+        if os.readlink(path).startswith(SEGMENT):  # to open others may have effects
+            owner.open(os.open, path, os.O_RDWR | os.O_CLOEXEC)
+            return
+    except OSError as error:
+        pass_on(error)
+        cause = error
+    raise HandleError(
+        f"Process {pid} has pickled this tensor outside of a channel. It has dropped "
+        f"the tensor or has ended, or this process may not open {path}. Keep the "
+        "tensor until its bytes have been unpickled, or send it by a channel."
+    ) from cause

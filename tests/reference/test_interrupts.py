@@ -145,9 +145,7 @@ def test_an_interrupted_message_with_names_loses_no_descriptor(fork):
 
 def test_a_name_is_found_by_its_own_descriptor_though_another_is_kept_meanwhile():
     last = announcements.LastAnnouncement()
-    mine, others = OwnedDescriptor(-1), OwnedDescriptor(-1)
-    for owned in (mine, others):
-        owned.fd = 1 << 20  # open, as far as anybody looks
+    mine, others = OwnedDescriptor.pair_opened_by(os.pipe)
     kept = []
 
     def keep_another(frame, event, argument):
@@ -163,7 +161,5 @@ def test_a_name_is_found_by_its_own_descriptor_though_another_is_kept_meanwhile(
         found = last.find("mine")
     finally:
         sys.settrace(None)
-        for owned in (mine, others):
-            owned.fd = -1
     assert len(kept) == 2
     assert found in (None, mine)

@@ -28,13 +28,15 @@ class Connection(connection.Connection):
     def __init__(
         self, owned: OwnedDescriptor, readable: bool = True, writable: bool = True
     ):
-        fd, owned.fd = owned.fd, -1  # no step in Python lies between the two owners
-        self._socket = socket.SocketType(*packets.KIND, 0, fd)
+        owned.keep(in_children=True)
+        self._owned = owned
+        self._socket = socket.SocketType(*packets.KIND, 0, owned.fd)
         self._socket.settimeout(None)
-        super().__init__(fd, readable, writable)
+        super().__init__(owned.fd, readable, writable)
 
     def _close(self, *ignored: Any) -> None:
-        self._socket.close()
+        self._socket.detach()  # its owner closes the descriptor
+        self._owned.close()
 
     def send(self, obj: Any) -> None:
         """Send an object; its tensors are shared when this returns. Clause CHAN-7.
@@ -74,6 +76,7 @@ class Connection(connection.Connection):
         sent: list[object] | None = None,
     ) -> None:
         """Write one message: see `packets.write`. Clause FAIL-1."""
+        self._owned.verified()
         packets.write(self._socket, payload, descriptors, wait, sent)
 
     def verify_sendable(self, payload: Any, count: int) -> None:
@@ -84,6 +87,7 @@ class Connection(connection.Connection):
         self, wait: bool = True, taken: list[Any] | None = None
     ) -> tuple[Any, ReceivedDescriptors]:
         """Read one message whole: see `packets.read`."""
+        self._owned.verified()
         return packets.read(self._socket, wait, taken)
 
     # What `send_bytes` and `recv_bytes` of the standard library are made of
@@ -118,7 +122,8 @@ def Pipe(
 
 def reduce_connection(end: Connection) -> tuple[Any, ...]:
     """Reduce a connection to a descriptor, which is sent by whatever way is open."""
-    descriptor = export_descriptor(end.fileno())
+    end._check_closed()
+    descriptor = export_descriptor(end._owned.verified())
     return rebuild_connection, (descriptor, end.readable, end.writable)
 
 

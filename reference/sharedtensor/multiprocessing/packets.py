@@ -25,19 +25,18 @@ import resource
 import select
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain, starmap
 from typing import Any
 
 from ..descriptors import (
-    IN_FLIGHT_TIMEOUT,
     RIGHTS,
     OwnedDescriptor,
     OwnedSockets,
     ReceivedDescriptors,
     by_reserve,
-    send_in_time,
 )
 from ..errors import ResourceError, pass_on, resource_error
 from ..segments import DIRECTORY
@@ -46,6 +45,8 @@ HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
 WHOLE_PACKET = HEADER.size + LARGEST_PACKET
 BEGINNING = 64  # bytes of such a message that are in its packet, too
+IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
+PAUSE = 0.001
 FDS_AT_ONCE = 253  # the kernel's limit for one packet
 BUFFER_SIZE = 1 << 20  # of a pipe, as far as the system permits that
 LARGEST_BATCH = 100 * FDS_AT_ONCE  # more packets than these may not fit into a socket
@@ -142,24 +143,30 @@ def _send(
     wait: bool,
     sent: list[object] | None,
 ) -> None:
-    """Write one packet; see `write` for what is raised."""
+    """Write one packet; see `write` for what is raised.
+
+    All programs of a user together may have as many descriptors in flight as one
+    process may have open (unix(7)), so a refusal may pass.
+    """
     into = [] if sent is None else sent
     flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
     rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
     arguments = [packet], rights, flags
-    try:
-        send_in_time(
-            lambda: into.extend(starmap(end.sendmsg, (arguments,))),
-            IN_FLIGHT_TIMEOUT if wait else 0.0,
-        )
-    except OSError as error:
-        pass_on(error)
-        if error.errno != errno.ETOOMANYREFS:
-            raise
-        if not wait:
-            raise BlockingIOError(*error.args) from error
-        doing = f"Sending {len(descriptors)} descriptors"
-        raise resource_error(error.errno, doing) from error
+    until = 0.0
+    while True:
+        try:
+            return into.extend(starmap(end.sendmsg, (arguments,)))
+        except OSError as error:
+            pass_on(error)
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            if not wait:
+                raise BlockingIOError(*error.args) from error
+            until = until or time.monotonic() + IN_FLIGHT_TIMEOUT
+            if time.monotonic() >= until:
+                doing = f"Sending {len(descriptors)} descriptors"
+                raise resource_error(error.errno, doing) from error
+        time.sleep(PAUSE)
 
 
 def read(

@@ -35,13 +35,8 @@ INTERPRETER = re.compile(r"(python|pypy|graalpy)[\d.]*[a-z]*(-[a-z]+)?")
 _id = ""
 """The id of this process's program; empty before there is one."""
 
-_presence = -1, 0
-"""The end of a pipe, by which the keeper learns that no process needs it any more, and
-its inode.
-
-It is closed where the keeper has another place, and is still what it was: the program
-may have closed it and opened something else in its place.
-"""
+_presence: OwnedDescriptor | None = None
+"""The end of a pipe, by which the keeper learns that no process needs it any more."""
 
 _own_places = ""
 _count = itertools.count()
@@ -232,15 +227,8 @@ def start_keeper(program: str) -> None:
             f"that {interpreter()!r} runs Python and can read {keeper.__file__!r}, and "
             f"that {keeper.DIRECTORY} exists."
         )
-    _give_up(*_presence)
-    _presence, ours.fd = (ours.fd, os.fstat(ours.fd).st_ino), -1
-
-
-def _give_up(fd: int, inode: int) -> None:
-    """Close what shows a keeper that this process needs it, if it still is that."""
-    with ignoring(OSError):
-        if os.fstat(fd).st_ino == inode:
-            os.close(fd)
+    ours.keep(in_children=True)
+    _presence = ours
 
 
 def options(program: str, presence: int) -> dict[str, Any]:

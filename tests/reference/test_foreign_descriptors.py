@@ -1,0 +1,227 @@
+"""Descriptors that the program has closed, and whose numbers its own files have.
+
+Clauses ENV-7, HANDLE-3 and THREAD-7.
+"""
+
+import gc
+import glob
+import itertools
+import os
+import pickle
+import sys
+import warnings
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from interrupts import BEGINNING, interrupted_at
+from reference_peer import descriptors, eventually
+from sharedtensor import announcements
+from sharedtensor.descriptors import hold_reserve
+from sharedtensor.errors import DescriptorError, HandleError, NonLeafError
+from sharedtensor.names import program
+from test_interrupts import BY_NAME, be_interrupted, in_a_child, share
+
+CONTENT = b"a file of the program"
+
+
+class OwnFile:
+    """A file of the program in the place of a descriptor that is not its own."""
+
+    def __init__(self, number):
+        self.number = number
+        made = os.memfd_create("of-the-program")
+        os.dup2(made, number)
+        os.close(made)
+        os.write(number, CONTENT)
+
+    def is_as_it_was(self):
+        try:
+            return os.pread(self.number, 100, 0) == CONTENT
+        finally:
+            os.close(self.number)
+
+
+@pytest.fixture
+def by_descriptor():
+    before = mp.get_sharing_strategy()
+    mp.set_sharing_strategy("file_descriptor")
+    yield
+    mp.set_sharing_strategy(before)
+
+
+def test_a_segment_whose_descriptor_was_replaced_is_not_sent(by_descriptor):
+    tensor = sharedtensor.arange(3).share_memory_()
+    ours, theirs = mp.Pipe()
+    file = OwnFile(tensor.storage.segment.descriptor)
+    with pytest.raises(DescriptorError, match="has closed descriptor"):
+        ours.send(tensor)
+    ours.send(tensor.clone())
+    assert theirs.recv().tolist() == tensor.tolist() == [0, 1, 2]
+    del tensor
+    gc.collect()
+    assert file.is_as_it_was()
+
+
+def test_a_message_that_waits_does_not_send_what_was_replaced(by_descriptor, capfd):
+    queue = mp.Queue()
+    filler = [b"x" * 1000] * 100
+    for each in filler:
+        queue.put(each)
+    tensor = sharedtensor.arange(3).share_memory_()
+    queue.put(tensor)
+    file = OwnFile(tensor.storage.segment.descriptor)
+    queue.put("after")
+    assert [queue.get(timeout=20) for _ in filler] == filler
+    assert queue.get(timeout=20) == "after"
+    assert "DescriptorError" in capfd.readouterr().err
+    del tensor
+    gc.collect()
+    assert file.is_as_it_was()
+
+
+@pytest.mark.parametrize("use", ["send", "receive", "close", "drop", "pickle"])
+def test_an_end_of_a_pipe_that_was_replaced_is_not_used(use):
+    ours, theirs = mp.Pipe()
+    file = OwnFile(ours.fileno())
+    if use == "send":
+        with pytest.raises(DescriptorError, match="has closed descriptor"):
+            ours.send(1)
+    elif use == "receive":
+        with pytest.raises(DescriptorError, match="has closed descriptor"):
+            ours.recv()
+    elif use == "pickle":
+        with pytest.raises(DescriptorError, match="has closed descriptor"):
+            theirs.send(ours)
+    elif use == "close":
+        ours.close()
+    del ours
+    gc.collect()
+    assert file.is_as_it_was()
+
+
+def test_a_descriptor_of_another_segment_is_no_less_foreign(by_descriptor):
+    first = sharedtensor.arange(3).share_memory_()
+    number = first.storage.segment.descriptor
+    os.close(number)
+    second = sharedtensor.arange(4).share_memory_()
+    assert second.storage.segment.descriptor == number
+    del first
+    gc.collect()
+    ours, theirs = mp.Pipe()
+    ours.send(second)
+    assert theirs.recv().tolist() == [0, 1, 2, 3]
+
+
+def replace_the_presence_pipe():
+    """Replace what shows the keeper that it is needed, and need another keeper."""
+    sharedtensor.arange(3).share_memory_()
+    file = OwnFile(program._presence.fd)
+    program.start_keeper(program.current())
+    assert file.is_as_it_was()
+
+
+@BY_NAME
+def test_a_presence_pipe_that_was_replaced_is_not_closed(strategy, fork):
+    in_a_child(fork, replace_the_presence_pipe)
+
+
+def replace_the_last_announcement():
+    """Replace what holds a name for its last message, and send it again."""
+    tensor = sharedtensor.arange(3).share_memory_()
+    ours, theirs = mp.Pipe()
+    ours.send(tensor)
+    theirs.recv()
+    file = OwnFile(announcements.last.find(tensor.storage.segment.token).fd)
+    ours.send(tensor)
+    assert theirs.recv().tolist() == [0, 1, 2]
+    del tensor
+    gc.collect()
+    assert file.is_as_it_was()
+
+
+@BY_NAME
+def test_what_holds_a_name_in_flight_and_was_replaced_is_not_sent(strategy, fork):
+    in_a_child(fork, replace_the_last_announcement)
+
+
+def test_a_reserve_that_was_replaced_is_not_closed():
+    held = hold_reserve()
+    file = OwnFile(held.spare[0].fd)
+    held.fill()
+    assert len({owned.fd for owned in held.spare} - {file.number}) == held.COUNT
+    held.spend()
+    assert file.is_as_it_was()
+
+
+def send_to_itself():
+    """Send a tensor over a pipe that is dropped, and not closed."""
+    ours, theirs = mp.Pipe()
+    ours.send(sharedtensor.arange(4))
+    return theirs.recv().tolist()
+
+
+@pytest.mark.parametrize("work", [share, send_to_itself])
+def test_a_finalizer_that_is_interrupted_where_it_begins_is_made_up_for(
+    strategy, fork, work
+):
+    in_a_child(fork, be_interrupted, work, share, 0, BEGINNING)
+
+
+def interrupt_drops_of_what_was_sent():
+    """Interrupt the drop of a tensor that was sent at each place; then share another.
+
+    No name is left, though the last message with it has been kept to stand for more.
+    """
+    sys.unraisablehook = lambda unraisable: None  # that of pytest keeps the frames
+    names = f"/dev/shm/sharedtensor-{os.getpid()}-*"
+    ours, theirs = mp.Pipe()
+    for place in itertools.count(1):
+        held = [sharedtensor.arange(3)]
+        ours.send(held[0])
+        theirs.recv()
+        if not interrupted_at(place, held.clear, BEGINNING):
+            break
+        share()
+        eventually(lambda: not glob.glob(names))
+    assert place > 1
+
+
+@BY_NAME
+def test_an_interrupted_drop_leaves_no_name_though_it_was_sent(strategy, fork):
+    in_a_child(fork, interrupt_drops_of_what_was_sent)
+
+
+def test_bytes_are_read_as_often_as_their_maker_has_the_tensor(strategy, capfd):
+    share()
+    before = descriptors()
+    tensor = sharedtensor.arange(3)
+    content = bytes(ForkingPickler.dumps(tensor))
+    for _ in range(2):
+        assert pickle.loads(content).tolist() == [0, 1, 2]
+    del tensor
+    with pytest.raises(HandleError) as caught:
+        pickle.loads(content)
+    assert ("dropped" in str(caught.value)) is (strategy == "file_descriptor")
+    assert capfd.readouterr().err == "", "the maker reports nothing"
+    del caught
+    gc.collect()
+    assert descriptors() <= before
+
+
+def test_the_warning_of_hooks_names_the_line_that_sends():
+    tensor = sharedtensor.ones(2, requires_grad=True)
+    tensor.register_hook(lambda grad: grad)
+    ours, _theirs = mp.Pipe()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours.send(tensor)
+    assert [each.filename for each in caught] == [__file__]
+
+
+def test_the_refusal_of_a_result_names_requires_grad():
+    tensor = sharedtensor.ones(2, requires_grad=True) * 2
+    ours, _theirs = mp.Pipe()
+    with pytest.raises(NonLeafError, match="requires_grad"):
+        ours.send(tensor)
