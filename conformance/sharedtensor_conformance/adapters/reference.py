@@ -473,9 +473,9 @@ def _decoy(segment: Any) -> Any:
     It alternates between a file without a name and memory with the segment's name.
     """
     descriptor, inode = next(_decoys)(segment)
-    return type(segment)(
-        segment.strategy, segment.token, segment.nbytes, descriptor, inode
-    )
+    decoy = type(segment)(segment.strategy, segment.token, segment.nbytes, inode)
+    decoy.open(int, descriptor)
+    return decoy
 
 
 def _unlinked_file(segment: Any) -> tuple[int, int]:

@@ -387,3 +387,16 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
 def all_pairs(fresh):
     """Return all pairs of a sender and a receiver on the stage `fresh`."""
     return list(permutations((fresh.owner, fresh.peer, fresh.bystander), 2))
+
+
+@clause("ENV-7", vary=("strategy",), isolated=True)
+def test_program_that_closes_descriptors_keeps_its_own_files(stage):
+    """Owner and peer send tensors within themselves, then replace the descriptors."""
+    with stage.fresh() as fresh:
+        for number, actor in enumerate((fresh.owner, fresh.peer)):
+            values = [number, 70, 80]
+            found = actor.request("act", "replace_descriptors", values)
+            check.equal(found["values"], values, "the tensor has its values")
+            check.equal(found["wrong"], [], "what arrives has its values")
+            sentence = "no file of the program is closed, replaced or written to"
+            check.equal(found["broken"], [], sentence)

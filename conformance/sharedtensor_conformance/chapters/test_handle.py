@@ -171,3 +171,27 @@ def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
         check.equal(arrived[3].read(LARGE_LENGTH), 11, "to the last element")
         for one in arrived:
             one.drop()
+
+
+@clause("HANDLE-3", vary=("strategy",))
+def test_bytes_that_nobody_reads_leave_nothing(stage, sender, receiver):
+    """Each pickles tensors itself, and the other one unpickles one of the payloads.
+
+    What is made once, at the first use, does not count.
+    """
+    before = None
+    for first in range(3):
+        for maker, reader in ((sender, receiver), (receiver, sender)):
+            tensors = [maker.make([first, number]) for number in range(4)]
+            payloads = [
+                maker.request("act", "pickled_to_share", tensor)
+                for tensor in (*tensors, *tensors)
+            ]
+            arrived = reader.request("act", "unpickled", payloads[first])
+            check.equal(arrived.values(), tensors[first].values(), "it has its values")
+            check_shared_memory(tensors[first], arrived)
+            for tensor in (arrived, *tensors):
+                tensor.drop()
+        if before is None:
+            before = holdings_of(stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)

@@ -4,17 +4,25 @@ from collections import Counter
 from itertools import chain, product
 from typing import Any
 
+import pytest
+
 from sharedtensor_conformance.chapters.interruptions import interrupt_at_each_place
 from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
     check_shared_memory,
     claimed_queues,
+    holdings_of,
     judging,
     share_separately,
     unthreaded_channel,
     wait_for_all,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
-from sharedtensor_conformance.harness.interruption import HANDLER_MESSAGE, HANDLERS
+from sharedtensor_conformance.harness.interruption import (
+    HANDLER_MESSAGE,
+    HANDLERS,
+    KINDS,
+)
 
 THREADS = 4
 PER_THREAD = 40
@@ -486,3 +494,13 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
         for number, (short, long) in enumerate(tensors):
             check.equal(short.values(), [number + 1, 53], "each has written to its own")
             check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")
+
+
+@clause("THREAD-7", start_methods=("fork",), vary=("strategy",), isolated=True)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_drop_that_is_interrupted_leaves_nothing(owner, stage, kind):
+    """The owner drops one tensor after another, interrupted at each place in turn."""
+    owner.request("act", "interrupt_drops", kind, [8, 9])
+    before = holdings_of(stage, owner)
+    owner.request("act", "interrupt_drops", kind, [8, 9])
+    check_no_growth(before, stage, owner)

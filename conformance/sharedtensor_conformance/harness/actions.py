@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import copy
 import gc
 import inspect
@@ -20,10 +21,12 @@ import pickle
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import reduction
 from typing import Any
 
 from sharedtensor_conformance.harness import bundles, ledger, records, tasks
@@ -181,6 +184,12 @@ def pickled(actor: Any, value: Any) -> bytes:
 def unpickled(actor: Any, content: bytes) -> Any:
     """Return the value in a pickle."""
     return actor.by_implementation(lambda: pickle.loads(content))
+
+
+def pickled_to_share(actor: Any, value: Any) -> bytes:
+    """Return bytes that a program carries itself, as those of a channel are made."""
+    pickling = reduction.ForkingPickler
+    return bytes(actor.by_implementation(lambda: pickling.dumps(value)))
 
 
 def deep_copy(actor: Any, value: Any) -> Any:
@@ -538,6 +547,71 @@ def occupy_descriptors(actor: Any, below: int) -> str:
     os.close(taken.pop())
     actor.soft_limit = soft
     return ""
+
+
+def replace_descriptors(actor: Any, values: list[int]) -> dict[str, Any]:
+    """Send a tensor, and open files in the place of what that has opened.
+
+    Then send the tensor again, and another one, and drop all.
+
+    Returns:
+        ``values`` of the tensor afterwards, ``wrong`` values that arrived, and the
+        numbers of files that are ``broken``: closed, replaced or written to.
+    """
+    ends = actor.operations.multiprocessing.Pipe()
+    before = _descriptors()
+    made = [actor.call("make", values, (len(values),), "int32")]
+    made.append(_through(actor, ends, made[0]))
+    opened = _descriptors() - before
+    for number in opened:
+        os.close(number)
+    content = _files_in_place_of(opened)
+    wrong = []
+    for sent in (actor.call("make", values, (len(values),), "int32"), made[0]):
+        with contextlib.suppress(Exception):
+            made.append(_through(actor, ends, sent))
+            wrong += [
+                found for found in [actor.call("values", made[-1])] if found != values
+            ]
+    found = actor.call("values", made[0])
+    made.clear()
+    del sent
+    gc.collect()
+    broken = [each for each, text in content.items() if _content(each) != text]
+    for number in content.keys() - broken:
+        os.close(number)
+    return {"values": found, "wrong": wrong, "broken": broken}
+
+
+def _files_in_place_of(numbers: set[int]) -> dict[int, bytes]:
+    """Open files until they have all these numbers; return their contents."""
+    content: dict[int, bytes] = {}
+    while numbers - content.keys():
+        number, path = tempfile.mkstemp()
+        os.unlink(path)
+        content[number] = b"%d" % number
+        os.write(number, content[number])
+    return content
+
+
+def _descriptors() -> set[int]:
+    numbers = map(int, os.listdir("/proc/self/fd"))
+    return {each for each in numbers if os.path.exists(f"/proc/self/fd/{each}")}
+
+
+def _through(actor: Any, ends: Any, tensor: Any) -> Any:
+    """Return the tensor that arrives at the other end of a pipe."""
+    encode, decode = actor.operations.encode, actor.operations.decode
+    actor.by_implementation(lambda: ends[0].send(encode(tensor)))
+    return actor.by_implementation(lambda: decode(ends[1].recv()))
+
+
+def _content(number: int) -> bytes | None:
+    """Return the content of a file; None if there is none under that number."""
+    try:
+        return os.pread(number, 100, 0)
+    except OSError:
+        return None
 
 
 def release_descriptors(actor: Any) -> None:

@@ -8,8 +8,9 @@ cannot do. If the implementation blocks the signal, the handler runs when the si
 unblocked. If the implementation handles or ignores the signal, nothing is raised.
 
 Handlers also run at the jump back of a loop; these places are left out. Places in a
-method `__del__` are left out, too: Python ends the method, reports the exception and
-continues the call. The report shows other functions that Python calls in this way.
+method `__del__` are left out, too, except where a tensor is dropped: Python ends the
+method, reports the exception and continues the call. The report shows other functions
+that Python calls in this way.
 
 The first argument of each action is the actor.
 """
@@ -68,10 +69,14 @@ class InterruptionPoints:
     Args:
         number: the number of the place, from 1; 0 for none.
         kind: one of the `KINDS`.
+        in_finalizers: whether the places in methods `__del__` count.
     """
 
-    def __init__(self, number: int = 0, kind: str = "interrupt") -> None:
+    def __init__(
+        self, number: int = 0, kind: str = "interrupt", in_finalizers: bool = False
+    ) -> None:
         self.number = number
+        self.in_finalizers = in_finalizers
         self.signal, self.exception = KINDS[kind]
         self.passed = 0
         self.finalizer_depth = 0
@@ -114,7 +119,8 @@ class InterruptionPoints:
     def _at_event(self, frame: FrameType, event: str, what: object) -> None:
         if frame.f_code.co_name == FINALIZER and event in DEPTH_CHANGES:
             self.finalizer_depth += DEPTH_CHANGES[event]
-        if event in HANDLER_EVENTS and not self.finalizer_depth:
+        counts = self.in_finalizers or not self.finalizer_depth
+        if event in HANDLER_EVENTS and counts:
             self.passed += 1
             if self.passed == self.number:
                 sys.setprofile(None)
@@ -188,6 +194,23 @@ def interrupt(
     places = InterruptionPoints(number, kind)
     do = CALLS[call](actor, *arguments)
     return [actor.by_implementation(lambda: places.during(do)), places.where]
+
+
+def interrupt_drops(actor: Any, kind: str, values: list[int]) -> int:
+    """Share tensors and drop them, each interrupted at the next place; then one more.
+
+    Returns:
+        The number of places.
+    """
+    number = 1
+    while True:
+        places = InterruptionPoints(number, kind, in_finalizers=True)
+        held = [actor.call("make", values, (len(values),), "int32")]
+        actor.call("share", held[0])
+        outcome = places.during(held.clear)
+        if outcome == NOT_RAISED:
+            return number - 1
+        number += 1
 
 
 def raise_at_signal(actor: Any, kind: str) -> None:

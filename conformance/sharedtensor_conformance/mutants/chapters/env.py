@@ -195,3 +195,9 @@ def lock_file_outlives_its_process(move_storage):
         move_storage(storage)
 
     return move
+
+
+@mutant("closes_by_the_number", "ENV-7", replaces="descriptors._Descriptor.is_usable")
+def closes_by_the_number(is_usable):
+    """A descriptor counts as what it was, whatever the program has done to it."""
+    return lambda self: self.fd >= 0

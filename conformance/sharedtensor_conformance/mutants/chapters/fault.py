@@ -21,9 +21,11 @@ def failure_to_map_keeps_the_descriptor(open_handle):
     def open_carelessly(self, target, token, nbytes, where):
         inode, descriptor = where
         owned = transport.take_descriptor(descriptor)
-        fd, owned.fd = owned.fd, -1
+        fd, owned._descriptor.fd = owned.fd, -1
         segments.map_shared(target, fd)
-        return strategies.Segment(self, token, nbytes, fd, inode)
+        segment = strategies.Segment(self, token, nbytes, inode)
+        segment._descriptor.fd = fd
+        return segment
 
     return open_carelessly
 

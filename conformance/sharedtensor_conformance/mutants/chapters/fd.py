@@ -106,7 +106,7 @@ def loses_one_descriptor_in_ten(release_segment):
     def release(segment):
         count[0] += 1
         if count[0] % 10 == 0:
-            segment.descriptor = None
+            segment._descriptor.fd = -1
         release_segment(segment)
 
     return release
@@ -125,7 +125,8 @@ def keeps_what_came_again(discard_handle):
 
     def keep(self, token, where):
         with contextlib.suppress(errors.HandleError):
-            transport.take_descriptor(where[1]).fd = -1
+            owned = transport.take_descriptor(where[1])
+            owned._descriptor.fd = -1
 
     return keep
 
@@ -214,7 +215,7 @@ def closes_twenty_at_once(release_segment):
     def release(segment):
         if segment.descriptor is not None:
             waiting.append(segment.descriptor)
-            segment.descriptor = None
+            segment._descriptor.fd = -1
         release_segment(segment)
         if len(waiting) >= 20:
             for fd in waiting:
@@ -288,7 +289,7 @@ def descriptor_zero_is_none(release):
     """A segment whose descriptor is 0 is released as one that has none."""
 
     def release_but_zero(self, segment):
-        segment.descriptor = segment.descriptor or None
+        segment._descriptor.fd = segment.descriptor or -1
         release(self, segment)
 
     return release_but_zero
@@ -326,7 +327,7 @@ def message_is_given_back_as_a_whole(open_segment, release):
 
     def release_unless_bound(self, segment):
         if of_segments.pop(segment.token, None):
-            segment.descriptor = None
+            segment._descriptor.fd = -1
         release(self, segment)
 
     return open_and_bind, release_unless_bound

@@ -270,7 +270,7 @@ def large_file_stays_open(allocate, open_segment, release):
     def keep_open(segment):
         if segment.nbytes > 1 << 20:
             path = f"/dev/shm/{segment.token}"
-            segment.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            segment._descriptor.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def allocate_and_keep(self, segment, source):
         allocate(self, segment, source)
@@ -282,9 +282,7 @@ def large_file_stays_open(allocate, open_segment, release):
         return segment
 
     def close_and_release(self, segment):
-        fd, segment.descriptor = segment.descriptor, None
-        if fd is not None:
-            os.close(fd)
+        segment.close()
         release(self, segment)
 
     return allocate_and_keep, open_and_keep, close_and_release

@@ -369,3 +369,13 @@ def interrupted_send_returns(write_message):
 def handler_is_taken_for_the_system(is_of_handler):
     """The `TimeoutError` of a signal handler is taken for a refusal of the system."""
     return lambda error: False
+
+
+@mutant(
+    "interrupted_finalizer_is_forgotten",
+    "THREAD-7",
+    replaces="descriptors.finish_ended",
+)
+def interrupted_finalizer_is_forgotten(finish_ended):
+    """What an interrupted finalizer has left open stays open."""
+    return lambda: None
