@@ -59,7 +59,7 @@ conformance_adapter = Implementation(
         "complex128",
     ),
     segment_pattern=r"paddle_{pid}_.*",
-    grace=6.0,
+    grace=10.0,
     deadline=30.0,
     patience=120.0,
     preload=True,

@@ -110,11 +110,12 @@ newest = Implementation(
     ),
     segment_pattern=r"torch_{pid}_.*",
     manager_pattern=r"torch_shm_manager",
-    grace=6.0,
+    grace=10.0,
     deadline=10.0,
     preload=True,
 )
-"""The grace covers the two seconds that PyTorch's manager waits for new clients."""
+"""The grace covers the two seconds that PyTorch's manager waits for new clients, and
+those in which an interpreter with PyTorch ends on a busy machine."""
 
 INSTALLED = folder()
 conformance_adapter = replace(
