@@ -1,11 +1,13 @@
 """What evidence says where the kind of an outcome, and not a value, is wrong."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.chapters.test_load import circulating_buffers
 from sharedtensor_conformance.chapters.test_mgr import check_nothing_left
 from sharedtensor_conformance.chapters.test_spawn import check_join_error
+from sharedtensor_conformance.harness import checks
 from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
 from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
@@ -56,7 +58,21 @@ def test_deadline_that_is_not_that_of_an_answer_says_so(doing, deadline, why):
     said = str(ends.no_answer_error(SimpleNamespace(name="owner"), doing, deadline))
     told = f"owner gave no answer within {deadline:g} s to: {doing}"
     assert said.startswith(told + why)
-    assert bool(why) == (said != told)
+    assert bool(why) == ("`patience`" in said)
+
+
+@pytest.mark.parametrize(
+    ("load", "given"), [(0.0, 10.0), (4.0, 10.0), (8.0, 20.0), (40.0, 30.0)]
+)
+def test_time_limits_are_longer_on_an_overloaded_machine(load, given, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    waits = []
+    monkeypatch.setattr(checks, "wait_until", lambda _, within: waits.append(within))
+    with pytest.raises(checks.CheckFailed) as failed:
+        checks.eventually(lambda: False, "it is so", 10.0)
+    assert waits == [given]
+    assert (f"given {given:.0f} s" in str(failed.value)) == (given > 10.0)
 
 
 def test_owner_that_gives_no_answer_is_not_asked_to_wait_for_workers():

@@ -18,6 +18,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteError,
     RemoteRaised,
 )
+from sharedtensor_conformance.harness.process_tree import prolonged, said_of_limit
 from sharedtensor_conformance.harness.process_tree import wait_until as wait_until
 
 SHOWN_CHARACTERS = 300
@@ -129,7 +130,7 @@ def eventually(
     Args:
         predicate: the condition, which is evaluated repeatedly.
         sentence: describes the expected state.
-        within: the time limit in seconds.
+        within: the time limit in seconds, longer on an overloaded machine.
         found: returns the actual state, for the evidence.
 
     Raises:
@@ -137,9 +138,10 @@ def eventually(
     """
     tally.checks += 1
     listener().waited(True)
-    came = wait_until(predicate, within)
+    came = wait_until(predicate, prolonged(within))
     listener().waited(False)
     if not came:
         listener().failed("growth", sentence)
         said = f": {found()}" if found else ""
+        said += said_of_limit(within)
         raise CheckFailed(f"not so within {within:g} s: {sentence}{said}")

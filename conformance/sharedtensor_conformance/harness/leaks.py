@@ -17,7 +17,7 @@ from typing import Any
 
 from sharedtensor_conformance.harness import ledger
 from sharedtensor_conformance.harness.outcomes import LeftBehind
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.process_tree import prolonged, wait_until
 
 SHORT_WAIT = 0.1
 """The minimum wait in seconds for known kinds of leaks."""
@@ -205,6 +205,7 @@ class LeakWaits:
         `within` is the limit in seconds. If all kinds of leaks in the result are known,
         the wait ends earlier.
         """
+        within = prolonged(within)
         started, now, before = time.monotonic(), Growth(), set[Key]()
 
         def is_over() -> bool:

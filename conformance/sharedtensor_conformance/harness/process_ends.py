@@ -13,6 +13,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 from sharedtensor_conformance.harness.process import Process
+from sharedtensor_conformance.harness.process_tree import prolonged, said_of_limit
 from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.supervision import Supervision
 from sharedtensor_conformance.harness.timeouts import Timeouts
@@ -88,7 +89,7 @@ class ProcessEnds:
         that waits for it.
         """
         late = f"{process.name} gave no answer within {deadline:g} s to: {request_name}"
-        late += self._deadline_source(request_name, deadline)
+        late += self._deadline_source(request_name, deadline) + said_of_limit(deadline)
         for other in [actor.process for actor in self._actors]:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
@@ -161,6 +162,6 @@ class ProcessEnds:
             DeadlineExceeded: the process did not exit in time.
         """
         limit = self._timeouts.answer
-        if not wait_until(process.has_ended, limit):
+        if not wait_until(process.has_ended, prolonged(limit)):
             raise DeadlineExceeded(f"{process.name} did not exit within {limit:g} s")
         return self.wait(process)

@@ -28,10 +28,31 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 _OOM_SCORE_ADJUSTMENT = "1000"  # oom_score_adj, proc(5)
 _MAX_READINGS = 10
+_BUSY = 2.0
+"""From so many runnable processes for each processor on, time limits are prolonged."""
+
+_MOST_PROLONGED = 3.0
 _PAUSE = 0.001
 _MAX_PAUSE = 0.05
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prolonged(limit: float) -> float:
+    """Return the seconds that something gets whose limit is meant for an idle machine.
+
+    On an overloaded machine what is slow would be taken for what hangs or leaks.
+    """
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return limit * min(max(load / _BUSY, 1.0), _MOST_PROLONGED)
+
+
+def said_of_limit(limit: float) -> str:
+    """Return what evidence has to say of a time limit that was prolonged."""
+    given = prolonged(limit)
+    if given == limit:
+        return ""
+    return f" (the machine is overloaded: it was given {given:.0f} s)"
 
 
 def wait_until(predicate: Callable[[], object], within: float) -> bool:

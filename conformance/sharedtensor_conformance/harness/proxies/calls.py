@@ -24,7 +24,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 from sharedtensor_conformance.harness.process import Process
-from sharedtensor_conformance.harness.process_tree import status
+from sharedtensor_conformance.harness.process_tree import prolonged, status
 from sharedtensor_conformance.harness.proxies.host import Host
 
 OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
@@ -158,7 +158,7 @@ class Requester:
         limit = limit or self.deadline
         try:
             message: dict[str, Any] = connection.receive(
-                wire.after(limit), process_fd=self.process.pidfd
+                wire.after(prolonged(limit)), process_fd=self.process.pidfd
             )
             return message
         except wire.WireClosed:
