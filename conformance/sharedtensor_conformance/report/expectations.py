@@ -14,9 +14,10 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -220,17 +221,19 @@ def load_expectations(
     tables = data.get("expect", [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise ExpectationsError(f"{path}: each entry has to begin with [[expect]]")
-    entries = []
+    entries, parsed = [], cache(_parsed)
     for number, table in enumerate(tables, 1):
         try:
-            for whole in _taken_over(table, path):
+            for whole in _taken_over(table, path, parsed):
                 entries.append(_entry(number, whole, path, machine))
         except _Malformed as problem:
             raise ExpectationsError(f"{path}: entry {number}: {problem}") from problem
     return Expectations(path.name, tuple(entries))
 
 
-def _taken_over(table: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+def _taken_over(
+    table: dict[str, Any], path: Path, parsed: Callable[[Path], dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the entry, or the entries that it copies ``from`` another file.
 
     It copies all entries with the same clause or test, and with the same reproducer if
@@ -244,7 +247,7 @@ def _taken_over(table: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     own = {key: value for key, value in table.items() if key != "from"}
     _subject(own)
     named = {key: own[key] for key in ("clause", "test", "reproducer") if key in own}
-    others = _parsed(path.parent / name).get("expect", [])
+    others = parsed(path.parent / name).get("expect", [])
     about = [one for one in others if named.items() <= one.items()]
     if not about:
         raise _Malformed("from", f"{name} has no entry with {named}")

@@ -10,7 +10,7 @@ other tools can use as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -18,8 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from fastjsonschema import JsonSchemaValueException
+from fastjsonschema import compile as compile_schema
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import best_match
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
@@ -506,9 +508,11 @@ def line_from(data: Any) -> Line:
         raise ReportError(f"violates the schema: its type is none of {known}; {AGAIN}")
     if kind == "run" and (said := _other_version(data)):
         raise ReportError(said)
-    error = best_match(_validators()[kind].iter_errors(data))
-    if error is not None:
-        raise ReportError(f"violates the schema: {_complaint(error)}; {AGAIN}")
+    try:
+        _validators()[kind](data)
+    except JsonSchemaValueException as error:
+        said = _complaint(kind, data) or error.message
+        raise ReportError(f"violates the schema: {said}; {AGAIN}") from None
     return kinds[kind].from_data(data)
 
 
@@ -525,23 +529,20 @@ def _other_version(run: Mapping[str, Any]) -> str:
 
 
 @cache
-def _validators() -> dict[str, Draft202012Validator]:
+def _schemas() -> dict[str, dict[str, Any]]:
+    """Return the schema of each kind of line."""
     shared = load_schema()["$defs"]
-    return {
-        kind: Draft202012Validator(_inlined(shared[kind], shared))
-        for kind in ("run", "case", "summary")
-    }
+    kinds = ("run", "case", "summary")
+    return {kind: {"$ref": f"#/$defs/{kind}", "$defs": shared} for kind in kinds}
 
 
-def _inlined(schema: Any, shared: Mapping[str, Any]) -> Any:
-    # Without this, resolving references takes most of the time of reading a report.
-    if isinstance(schema, list):
-        return [_inlined(item, shared) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(shared[schema["$ref"].removeprefix("#/$defs/")], shared)
-    return {key: _inlined(value, shared) for key, value in schema.items()}
+@cache
+def _validators() -> dict[str, Callable[[Any], Any]]:
+    """Return a compiled validator of each kind of line.
+
+    They take a tenth of the time of `jsonschema`, which explains what they refuse.
+    """
+    return {kind: compile_schema(schema) for kind, schema in _schemas().items()}
 
 
 def load_schema() -> dict[str, Any]:
@@ -551,7 +552,10 @@ def load_schema() -> dict[str, Any]:
     return schema
 
 
-def _complaint(error: ValidationError) -> str:
+def _complaint(kind: str, data: Any) -> str:
+    error = best_match(Draft202012Validator(_schemas()[kind]).iter_errors(data))
+    if error is None:
+        return ""
     where = ".".join(str(step) for step in error.absolute_path)
     said = error.message
     message = said if len(said) <= 200 else f"{said[:197]}..."

@@ -47,7 +47,6 @@ from clauses import (
     deviations,
     directives,
     domain,
-    faults,
     findings,
     pages,
     releases,
@@ -100,7 +99,6 @@ def gather(app: Sphinx) -> None:
     tests = env.clauses_evidence.tests
     env.clauses_releases = releases.read_all(root, env.clauses_columns, tests)
     env.clauses_earlier = changes.read_earlier(root)
-    faults.verify_reports(faults.read(root), env.clauses_reports)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,6 +146,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     except (CausesError, ExpectationsError) as error:
         raise ExtensionError(str(error)) from error
     run, outputs = _recorded(root, name)
+    left = _left(root, patched)
     reports = []
     for program, cause in facts.causes.items():
         about = [e for e in entries if e.reproducer == f"{name}/{program}.py"]
@@ -166,7 +167,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
                 cause=cause,
                 clauses=broken,
                 threads=tuple(dict.fromkeys(e.link for e in about if e.link)),
-                repaired=_repaired(root, patched, broken, about[0].reproducer),
+                repaired=_repaired(patched, left, broken, about[0].reproducer),
                 run=run,
             )
         )
@@ -229,14 +230,21 @@ def _how(name: str) -> str:
 
 
 def _repaired(
-    root: Path, patched: Column | None, broken: Iterable[str], program: str
+    patched: Column | None, left: Collection[str], broken: Iterable[str], program: str
 ) -> bool | None:
     """Return whether the fixes leave no deviation that has this program."""
     judged = {Outcome.HELD, Outcome.BROKEN}
     if patched is None or not judged & {outcome_in(patched, id) for id in broken}:
         return None
-    left = load_expectations(root / FOLDER / f"{patched.name}.toml").entries
-    return all(entry.reproducer != program for entry in left)
+    return program not in left
+
+
+def _left(root: Path, patched: Column | None) -> frozenset[str]:
+    """Return the programs of the deviations that the fixes leave."""
+    if patched is None:
+        return frozenset()
+    entries = load_expectations(root / FOLDER / f"{patched.name}.toml").entries
+    return frozenset(entry.reproducer for entry in entries)
 
 
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:

@@ -189,9 +189,10 @@ class FaultTableDirective(SphinxDirective):
     """Shows the fault table with the verdicts of the committed reports."""
 
     def run(self) -> list[nodes.Node]:
-        cells = faults.read(self.env.clauses_root)
+        cells = faults.read(self.env.clauses_root, self.env.clauses_evidence.tests)
         if cells is None:
             raise self.error(f"there is no {faults.FILE} to be shown")
+        faults.verify_reports(cells, self.env.clauses_reports)
         judged = faults.judged(cells, self.env.clauses_columns)
         return FaultPage(cells, judged, self.env.docname).sections()
 

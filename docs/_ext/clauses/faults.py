@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import runpy
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,8 +86,11 @@ class Judged:
         return dict(sorted(found.items()))
 
 
-def read(root: Path) -> FaultTable | None:
+def read(root: Path, tests: Sequence[Citation]) -> FaultTable | None:
     """Return the table of the repository at `root`; None where there is none.
+
+    Args:
+        tests: the tests of the repository.
 
     Raises:
         ExtensionError: a cell has neither a test nor a reason, or both.
@@ -102,17 +105,17 @@ def read(root: Path) -> FaultTable | None:
         for role in data.ROLES
         for fault in data.FAULTS
     ]
-    running, run = runners(chapters), {cell.name for cell in data.cells()}
-    tests = {c.name: running.get((c.clause, c.managed)) for c in every if c.name in run}
+    running, run = runners(chapters, tests), {cell.name for cell in data.cells()}
+    ran = {c.name: running.get((c.clause, c.managed)) for c in every if c.name in run}
     reasons = {c.name: data.reason_against(c.step, c.role, c.fault) for c in every}
-    if holes := [hole for c in every for hole in complaints(c, tests, reasons)]:
+    if holes := [hole for c in every for hole in complaints(c, ran, reasons)]:
         raise ExtensionError("the fault table has a hole: " + "; ".join(holes))
     return FaultTable(
         data.STEPS,
         data.ROLES,
         data.FAULTS,
         {cell.name: cell for cell in every},
-        {name: test for name, test in tests.items() if test},
+        {name: test for name, test in ran.items() if test},
         {name: reason for name, reason in reasons.items() if reason},
     )
 
@@ -130,13 +133,15 @@ def complaints(
         yield f"{name} has neither a case nor a reason"
 
 
-def runners(chapters: Folder) -> dict[tuple[str, bool], Citation]:
+def runners(
+    chapters: Folder, tests: Sequence[Citation]
+) -> dict[tuple[str, bool], Citation]:
     """Return the tests that run cells, by the clause and whether a manager is in them.
 
     Raises:
         ExtensionError: a test runs the cells of a clause that it does not cite.
     """
-    citing = {(test.file, test.name): test for test in evidence.tests(chapters)}
+    citing = {(test.file, test.name): test for test in tests}
     found = {}
     for module in chapters.modules():
         for function in definitions_in(module.tree):
@@ -180,9 +185,9 @@ def judged(table: FaultTable, columns: Iterable[Column]) -> list[Judged]:
     return found
 
 
-def verify_reports(table: FaultTable | None, reports: Iterable[Shown]) -> None:
+def verify_reports(table: FaultTable, reports: Iterable[Shown]) -> None:
     """Warn of a report with a cell that the table does not have, or does not run."""
-    for report in reports if table else ():
+    for report in reports:
         for case in report.cells:
             if table.runs(case) and case.axes["cell"] not in table.tests:
                 logger.warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pygments import highlight
@@ -67,6 +67,37 @@ def lexer_for(file: str) -> Any:
         return TextLexer()
 
 
+class Navigation:
+    """The list of pages beside a source page.
+
+    Its links depend on the depth of the page alone, and making it takes most of the
+    time of a source page. So it is made once for each depth.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[object, str] = {}
+
+    def share(
+        self, app: Sphinx, page: str, template: str, context: Any, _: Any
+    ) -> None:
+        """Put what is made already in place of what makes the list."""
+        make = context.get("toctree")
+        if make and page.startswith(f"{SOURCE_PAGES}/"):
+            depth = page.count("/")
+            context["toctree"] = lambda **options: self.once(make, depth, options)
+
+    def once(
+        self, make: Callable[..., str], depth: int, options: dict[str, Any]
+    ) -> str:
+        """Return the list for a depth."""
+        key = depth, *sorted(options.items())
+        if key not in self.made:
+            self.made[key] = make(**options)
+        return self.made[key]
+
+
 def setup(app: Sphinx) -> None:
     """Register the pages."""
+    # Before the theme, which asks for the list at the default priority of 500.
+    app.connect("html-page-context", Navigation().share, priority=400)
     app.connect("html-collect-pages", source_pages)
