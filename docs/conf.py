@@ -24,9 +24,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "clauses",
-    "soak",
+    "records",
     "benchmark",
-    "trust",
     "torch_fixes",
     "exports",
 ]

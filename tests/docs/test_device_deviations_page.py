@@ -28,7 +28,7 @@ orphan: true
 ---
 # Device
 
-```{{device-deviations}} reports/causes/torch-device.json {REPORT}
+```{{record}} device-deviations reports/causes/torch-device.json {REPORT}
 ```
 """
 
@@ -41,7 +41,7 @@ def record(program):
 
 
 FILES = {
-    "docs/conf.py": tiny_project.FILES["docs/conf.py"] + 'extensions += ["trust"]\n',
+    "docs/conf.py": tiny_project.FILES["docs/conf.py"] + 'extensions += ["records"]\n',
     "docs/device.md": PAGE,
     f"{EXPECTATIONS}/torch.toml": ENTRY,
     f"{EXPECTATIONS}/causes/torch/device/keeps.py": PROGRAM,
@@ -89,5 +89,5 @@ def test_record_of_a_program_that_is_gone_stops_the_build(page_of):
 
 
 def test_record_that_lacks_an_output_stops_the_build(page_of):
-    with pytest.raises(Exception, match="is no record of programs"):
+    with pytest.raises(Exception, match="no record that device-deviations"):
         page_of({RECORD: record(PROGRAM).replace("output", "said")})

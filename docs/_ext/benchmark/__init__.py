@@ -21,7 +21,6 @@ from sphinx.util.docutils import SphinxDirective
 from benchmark import downloads, picture, tables
 from benchmark.beside import beside
 from benchmark.peers import PeersDirective
-from benchmark.profile import ProfileDirective, SuiteProfileDirective
 
 
 class BenchmarkDirective(SphinxDirective):
@@ -93,8 +92,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("benchmark_results", "reports/bench", "env")
     app.add_directive("benchmark", BenchmarkDirective)
     app.add_directive("benchmark-peers", PeersDirective)
-    app.add_directive("benchmark-profile", ProfileDirective)
-    app.add_directive("suite-profile", SuiteProfileDirective)
     app.add_css_file("benchmark.css")
     app.connect("build-finished", write_data)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 from docutils import nodes
+from records.plot import SETTINGS, in_colours_of_the_page
 from sharedtensor_conformance.bench.plot import PlotError, draw
 from sharedtensor_conformance.bench.results import Results
-from soak.plot import SETTINGS, in_colours_of_the_page
 
 LABEL = "Microseconds of each row of the benchmark, by implementation and strategy"
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from docutils import nodes
-from elements import missing
+from markupsafe import Markup
 
-from soak.records import Record, Records
+Record = dict[str, Any]
 
 QUANTITIES = {
     "descriptors": "descriptors",
@@ -43,25 +43,14 @@ SETTINGS = {
 KIB = 1024
 
 
-def rounds(records: Records) -> list[nodes.Node]:
-    """Return the picture of the rounds under all strategies that were recorded."""
-    return picture_of([record for record in records.of("rounds").values() if record])
-
-
-def mixed(records: Records) -> list[nodes.Node]:
-    """Return the picture of the rounds beside which everything else went on."""
-    record = records.read("mixed") or {}
-    return picture_of(list(record.get("watched", {}).values()))
-
-
-def picture_of(rounds: list[Record]) -> list[nodes.Node]:
+def picture_of(rounds: Iterable[Record]) -> Markup:
     """Return the picture of some records of rounds, or that there is none."""
     found = [record for record in rounds if has_data(record)]
     if not found:
-        return [missing("There is nothing to draw yet.")]
+        return Markup('<p class="missing">There is nothing to draw yet.</p>')
     label = "What owner, peer and manager hold over the rounds, by strategy"
-    picture = f'<div class="wide soak-plot" tabindex="0">{drawn(found, label)}</div>'
-    return [nodes.raw("", picture, format="html")]
+    box = '<div class="wide soak-plot" tabindex="0">{}</div>'
+    return Markup(box).format(Markup(drawn(found, label)))
 
 
 def has_data(record: Record) -> bool:

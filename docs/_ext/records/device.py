@@ -1,0 +1,80 @@
+"""How PyTorch departs from the clauses on a CUDA device, and what its programs printed.
+
+Its reports on host memory are of another release than a machine with a device has, so
+these deviations are not among those of the pages in ``upstream/``. Three files have
+them: the record of ``ci/run_causes.py torch --device``, the report of the suite on that
+device, and the expectations, which name the program of each cause.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clauses.deviations import title_of
+from clauses.known import FOLDER
+from sharedtensor_conformance.report.expectations import (
+    REPRODUCERS,
+    ExpectationsError,
+    load_expectations,
+)
+from sharedtensor_conformance.report.records import Report
+from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
+
+PROGRAMS = FOLDER / REPRODUCERS / "torch" / "device"
+
+
+def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the title, the file, the clauses and the output of each program.
+
+    Raises:
+        ExtensionError: a program is not there, or is not the one that was recorded.
+    """
+    record, judged = records.values()
+    broken = clauses_by_program(judged, env.clauses_root)
+    programs = []
+    for name, printed in record["programs"].items():
+        file = (PROGRAMS / f"{name}.py").as_posix()
+        title = title_of(recorded_text(env.clauses_root / file, printed["sha256"]))
+        programs.append((title, file, broken.get(file, []), printed["output"]))
+    return {"programs": programs}
+
+
+def recorded_text(program: Path, recorded: str) -> str:
+    """Return the text of a program.
+
+    Raises:
+        ExtensionError: it is not there, or is not the one that was recorded.
+    """
+    try:
+        text = program.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ExtensionError(f"{program} was recorded and is missing") from error
+    if hashlib.sha256(text.encode()).hexdigest() != recorded:
+        how = "ci/run_causes.py torch --device --out=docs/reports/causes/..."
+        raise ExtensionError(f"{program} has changed since its record; run: {how}")
+    return text
+
+
+def clauses_by_program(judged: Report, root: Path) -> dict[str, list[str]]:
+    """Return the clauses that failed for the cause of each program, in their order.
+
+    Raises:
+        ExtensionError: the expectations cannot be read.
+    """
+    version = judged.run.implementation.version
+    try:
+        known = load_expectations(root / FOLDER / "torch.toml").applying_to(version)
+    except ExpectationsError as error:
+        raise ExtensionError(str(error)) from error
+    programs: dict[str, dict[str, None]] = {}
+    for entry in known:
+        file = (FOLDER / REPRODUCERS / entry.reproducer).as_posix()
+        for case in judged.cases:
+            about = entry.test == case.test or entry.clause in case.clauses
+            if about and case.expected and case.cause == entry.cause:
+                programs.setdefault(file, {}).update(dict.fromkeys(case.clauses))
+    return {file: list(clauses) for file, clauses in programs.items()}
