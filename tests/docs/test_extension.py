@@ -184,57 +184,61 @@ def test_incomplete_report_stops_the_build(site_of, tmp_path):
         site_of()
 
 
-def test_reference_to_an_unknown_clause_is_a_warning(site_of):
-    warnings = site_of({CHAPTER_FILE: CHAPTER + "\nSee {clause}`TINY-9`.\n"}).warnings
-    assert "spec:clause reference target not found: TINY-9" in warnings
+def clause_block(id, level="MUST", title=":title: A clause\n", why="Why. It is."):
+    """Return a clause of the tiny chapter, with one of its parts changed."""
+    head = f"```{{clause}} {id}\n{title}:level: {level}\n:profile: core\n"
+    return f"\n{head}:observes: values\n:promises: P77\n\nWords.\n\n{why}\n```\n"
 
 
-def test_reference_to_an_unknown_promise_is_a_warning(site_of):
-    source = CHAPTER.replace(":promises: P01", ":promises: P77")
-    warnings = site_of({CHAPTER_FILE: source}).warnings
-    assert "spec:promise reference target not found: P77" in warnings
+FLAWED = {
+    CHAPTER_FILE: CHAPTER
+    + "\nSee {clause}`TINY-9` and {source}`reference/sharedtensor/nothing.py`.\n"
+    + clause_block("TINY-2")
+    + clause_block("TINY-3", level="MIGHT")
+    + clause_block("TINY-4", why="")
+    + clause_block("TINY-5", title=""),
+    "docs/promises.md": (
+        "# Promises\n\n```{promise} P01\n:source: https://acme.org/docs\n"
+        ":informative: Wrongly.\n\nIt works.\n```\n\n"
+        "```{promise} P02\n:source: https://acme.org/more\n\nIt is nice.\n```\n\n"
+        "```{promise} P03\n:informative: Nothing shows it.\n\nIt is safe.\n```\n"
+    ),
+    f"{CHAPTERS}/test_other.py": '@clause("NONE-1")\ndef test_nothing():\n    pass\n',
+    "reference/sharedtensor/other.py": '"""Keeps UTF-8 text. Clause TINY-6."""\n',
+}
 
 
-def test_reference_to_an_unknown_file_is_a_warning(site_of):
-    source = CHAPTER + "\nSee {source}`reference/sharedtensor/nothing.py`.\n"
-    warnings = site_of({CHAPTER_FILE: source}).warnings
-    assert (
-        "spec:source reference target not found: reference/sharedtensor/nothing.py"
-        in warnings
-    )
-
-
-def test_id_used_twice_is_a_warning(site_of):
-    source = CHAPTER.replace("{clause} TINY-2", "{clause} TINY-1")
-    source = source.replace("{clause}`TINY-2`", "{clause}`TINY-1`")
-    warnings = site_of({CHAPTER_FILE: source}).warnings
-    assert "the clause TINY-1 is defined twice" in warnings
+@pytest.fixture(scope="module")
+def flawed(build, tmp_path_factory):
+    """The warnings of a site with a flaw of each kind."""
+    return build(tmp_path_factory.mktemp("flawed"), FLAWED).warnings
 
 
 @pytest.mark.parametrize(
-    ("written", "instead", "complaint"),
+    "complaint",
     [
-        (":level: MUST", ":level: MIGHT", "TINY-1 needs a :level: of MUST"),
-        ("Why. The reasons.", "", "TINY-1 needs a paragraph that begins with 'Why.'"),
-        (":title: The first clause\n", "", "TINY-1 needs a :title:"),
+        "spec:clause reference target not found: TINY-9",
+        "spec:promise reference target not found: P77",
+        "spec:source reference target not found: reference/sharedtensor/nothing.py",
+        "the clause TINY-2 is defined twice",
+        "TINY-3 needs a :level: of MUST",
+        "TINY-4 needs a paragraph that begins with 'Why.'",
+        "TINY-5 needs a :title:",
+        "test_nothing cites the clause NONE-1, which does not exist",
+        "other cites the clause TINY-6, which does not exist",
+        "the promise P01 needs either a clause or :informative:",
+        "the promise P02 needs either a clause or :informative:",
+        "the promise P03 needs a :source:, the address",
     ],
 )
-def test_malformed_clause_is_reported(site_of, written, instead, complaint):
-    warnings = site_of({CHAPTER_FILE: CHAPTER.replace(written, instead)}).warnings
-    assert complaint in warnings
+def test_flaw_is_a_warning(flawed, site, complaint):
+    assert complaint in flawed
+    assert complaint not in site.warnings
 
 
-def test_test_that_cites_an_unknown_clause_is_a_warning(site_of):
-    test = '@clause("NONE-1")\ndef test_nothing():\n    pass\n'
-    warnings = site_of({f"{CHAPTERS}/test_other.py": test}).warnings
-    assert "test_nothing cites the clause NONE-1, which does not exist" in warnings
-
-
-def test_docstring_that_cites_an_unknown_clause_is_a_warning(site_of):
-    module = '"""Keeps UTF-8 text. Clause TINY-5."""\n'
-    warnings = site_of({"reference/sharedtensor/other.py": module}).warnings
-    assert "other cites the clause TINY-5, which does not exist" in warnings
-    assert "UTF-8" not in warnings
+def test_what_only_looks_like_a_clause_is_no_flaw(flawed):
+    assert "UTF-8" not in flawed
+    assert "the promise P02 needs a :source:" not in flawed
 
 
 def test_docstring_on_a_page_links_to_the_clauses_it_cites(site_of, tmp_path):
@@ -253,27 +257,6 @@ def test_docstring_on_a_page_links_to_the_clauses_it_cites(site_of, tmp_path):
     site = site_of(changed)
     assert site.warnings == ""
     assert 'href="tiny.html#TINY-1"' in site.page("tables.html")
-
-
-@pytest.mark.parametrize(
-    ("written", "instead"),
-    [
-        (":informative: Nothing can be seen of it.\n", ""),
-        ("```{promise} P01\n", "```{promise} P01\n:informative: Wrongly.\n"),
-    ],
-)
-def test_promise_needs_either_a_clause_or_a_reason(site_of, written, instead):
-    promises = tiny_project.FILES["docs/promises.md"].replace(written, instead)
-    warnings = site_of({"docs/promises.md": promises}).warnings
-    assert "needs either a clause or :informative:" in warnings
-
-
-def test_promise_without_the_address_of_its_documentation_is_refused(site_of):
-    promises = tiny_project.FILES["docs/promises.md"]
-    without = promises.replace(":source: https://acme.org/more\n", "")
-    warnings = site_of({"docs/promises.md": without}).warnings
-    assert "the promise P02 needs a :source:, the address" in warnings
-    assert "the promise P01 needs" not in warnings
 
 
 def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
