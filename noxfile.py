@@ -476,7 +476,7 @@ BENCHMARKS = {
 @nox.session(python="3.11")
 def bench(session: nox.Session) -> None:
     """The benchmark of the reference and torch, for the site (some 30 minutes)."""
-    session.install(TORCH, "-e", ".[conformance,bench]")
+    session.install(TORCH, "-e", ".[conformance]")
     for record, options in BENCHMARKS.items():
         out = f"--json=docs/reports/bench/{record}.json"
         both = ("--impl=reference", "--impl=torch")

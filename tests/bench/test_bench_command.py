@@ -238,7 +238,7 @@ def test_a_point_of_the_scaling_that_fails_has_the_reason(bench, tmp_path, monke
         (("--python=reference=/nowhere/python",), "no interpreter '/nowhere/python'"),
         (("--python=reference=/bin/true",), "'reference' cannot be loaded: its"),
         (("--python=torch=python3",), "--python names 'torch', which no --impl names"),
-        (("--plot=/nowhere/at/all.svg",), "/nowhere/at/all.svg cannot be written"),
+        (("--json=/nowhere/at/all.json",), "/nowhere/at/all.json cannot be written"),
         (("--impl=refrence",), "did you mean 'reference'?"),
     ],
 )
@@ -272,18 +272,6 @@ def test_two_adapters_of_one_name_are_refused(bench, tmp_path):
     done = bench("--impl=reference", "--impl=broken:conformance_adapter")
     assert done.status == 4
     assert "two of the implementations are called 'reference'" in done.err
-
-
-def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(
-    bench, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = bench("--impl=reference", f"--plot={tmp_path / 'bench.svg'}")
-    assert done.status == 1
-    assert done.err.splitlines() == [
-        "shared-tensor-spec: a plot needs matplotlib: "
-        "pip install 'shared-tensor-spec[bench]'"
-    ]
 
 
 def test_a_strategy_is_passed_over_where_another_one_exists(bench):

@@ -5,7 +5,7 @@ import tiny_project
 from sharedtensor_conformance.bench.results import Result, Results, Subject
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["benchmark"]\n'
-FORMS = ("beside", "data", "circumstances", "rows", "scaling", "plot")
+FORMS = ("beside", "data", "circumstances", "rows", "scaling")
 PAGE = "---\norphan: true\n---\n# Costs\n\n" + "".join(
     f"```{{benchmark}} {form}\n```\n\n" for form in FORMS
 )
@@ -32,7 +32,6 @@ def results():
 @pytest.fixture
 def site_with(site_of):
     """Build the site with the text of a file of results, or with none."""
-    pytest.importorskip("matplotlib", reason="it draws the plot")
 
     def built(text=None):
         more = {} if text is None else {"docs/reports/bench/rows.json": text}
@@ -56,7 +55,6 @@ def test_results_are_shown_with_their_machine(site_with):
     assert "17.5 us" in page
     assert "wake-up: slow (61.0 us" in page
     assert "busy with other work (load 9.5 on 2 cores)" in page
-    assert page.count("<svg") == 1
 
 
 def test_a_file_without_results_ends_the_build(site_with):

@@ -7,6 +7,6 @@ the machine's speed affects all of them.
 
 `rows` defines what is measured. `exchange` is the work of owner and peer, `measuring`
 times it, `driver` answers the controller, `controller` runs the drivers, `results`
-stores the figures, `table` and `plot` show them, and `comparison` compares two runs.
+stores the figures, `table` shows them, and `comparison` compares two runs.
 `joblib_memmap` is a driver that shares arrays as joblib does.
 """

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.bench import comparison, plot, table
+from sharedtensor_conformance.bench import comparison, table
 from sharedtensor_conformance.bench.comparison import (
     MIN_REPEATS,
     Change,
@@ -68,7 +68,7 @@ examples:
   shared-tensor-spec bench --impl reference --impl torch
   shared-tensor-spec bench --impl reference --rows 'resend-*' --channel pipe
   shared-tensor-spec bench --impl reference --impl torch \\
-    --python torch=/envs/torch/bin/python --json bench.json --plot bench.svg
+    --python torch=/envs/torch/bin/python --json bench.json
   shared-tensor-spec bench --impl stdlib --impl {JOBLIB}
   shared-tensor-spec bench --impl reference --json new.json --compare old.json
   shared-tensor-spec bench --results new.json --compare old.json
@@ -76,7 +76,7 @@ examples:
 exit status:
   0    nothing failed, and with --compare nothing became slower
   1    an implementation failed, something became slower, or the benchmark could not
-       be finished (for example, --plot without matplotlib)"""
+       be finished"""
 
 MEASURES = (
     *("impl", "python", "strategy", "rows", "channel", "start_method", "repeats"),
@@ -109,7 +109,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "measure how the cost of a message grows; no rows without --rows"
     add("--scaling", action="store_true", help=text)
     add("--json", metavar="FILE", help="write all figures to a JSON file")
-    add("--plot", metavar="FILE", help="draw the figures (needs matplotlib)")
     text = "compare with an earlier run (a file that --json wrote)"
     add("--compare", metavar="OLD", help=text)
     text = "read the figures from a file that --json wrote instead of measuring"
@@ -126,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         return same if arguments.results else max(same, whether_all_worked(found))
     except (UnknownRow, CannotStart, ResultsError, ComparisonError) as error:
         raise WrongUse(str(error)) from error
-    except (BenchError, plot.PlotError) as error:
+    except BenchError as error:
         print(f"shared-tensor-spec: {error}", file=sys.stderr)
         return NO
 
@@ -166,13 +165,10 @@ def read(arguments: argparse.Namespace) -> Results:
 
     Raises:
         ResultsError: the file has no figures.
-        PlotError: ``--plot`` is given and the plot cannot be drawn.
     """
     found = read_results(arguments.results)
     if not arguments.compare:
         print(table.render(found), end="")
-    if arguments.plot:
-        plot.save(found, arguments.plot)
     return found
 
 
@@ -182,15 +178,12 @@ def measure(arguments: argparse.Namespace) -> Results:
     Raises:
         BenchError: the benchmark could not be started or finished.
         UnknownRow: an option names a row or an implementation that does not exist.
-        PlotError: ``--plot`` is given and the plot cannot be drawn.
     """
     interpreters = parsed_interpreters(arguments.python)
     for name in set(interpreters) - set(arguments.impl):
         raise UnknownRow(f"--python names {name!r}, which no --impl names")
-    for path in filter(None, (arguments.json, arguments.plot)):
-        _require_folder(path)
-    if arguments.plot:
-        plot.figure_class()  # fail before measuring, not minutes later
+    if arguments.json:
+        _require_folder(arguments.json)
     requested = [
         RequestedImplementation(name, interpreters.get(name, sys.executable))
         for name in dict.fromkeys(arguments.impl)
@@ -202,8 +195,6 @@ def measure(arguments: argparse.Namespace) -> Results:
     print(table.render(found), end="\n" if arguments.compare else "")
     if arguments.json:
         _write(arguments.json, found.as_json())
-    if arguments.plot:
-        plot.save(found, arguments.plot)
     return found
 
 

@@ -18,13 +18,13 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from benchmark import downloads, picture, tables
+from benchmark import downloads, tables
 from benchmark.beside import beside
 from benchmark.peers import PeersDirective
 
 
 class BenchmarkDirective(SphinxDirective):
-    """``{benchmark} FORM``: the committed results, as a table or a picture."""
+    """``{benchmark} FORM``: the committed results, as a picture or tables."""
 
     required_arguments = 1
 
@@ -82,7 +82,6 @@ RENDERERS: dict[str, Renderer] = {
     "circumstances": of_each(tables.circumstances),
     "rows": of_each(tables.rows),
     "scaling": of_each(tables.scaling),
-    "plot": of_each(picture.drawn),
 }
 
 
