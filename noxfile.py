@@ -421,6 +421,8 @@ def wheel(session: nox.Session) -> None:
         )
         session.run("shared-tensor-spec", "check-adapter", "reference")
         session.run("shared-tensor-spec", "clauses", "GRAD-2")
+        # The benchmark is part of a checkout alone.
+        session.run("shared-tensor-spec", "bench", "--help", success_codes=[4])
 
 
 @nox.session

@@ -16,9 +16,9 @@ from typing import Any
 from clauses.domain import reference
 from docutils import nodes
 from elements import between, missing, paragraph, table
+from sharedtensor_bench.results import Result, read_results
+from sharedtensor_bench.table import busy, circumstances
 from sharedtensor_conformance.adapters.torch_patches import FIXES, Fix
-from sharedtensor_conformance.bench.results import Result, read_results
-from sharedtensor_conformance.bench.table import busy, circumstances
 from sharedtensor_conformance.report.records import read_report
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective

@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 import pytest
-from sharedtensor_conformance.bench.measuring import (
+from sharedtensor_bench.measuring import (
     WARM_UP,
     processor_time_of,
     processor_times,
 )
-from sharedtensor_conformance.bench.rows import ROWS
-from sharedtensor_conformance.bench.scaling import SIZES
+from sharedtensor_bench.rows import ROWS
+from sharedtensor_bench.scaling import SIZES
 from sharedtensor_conformance.harness.process_tree import wait_until
 
 ADAPTER = """

@@ -5,13 +5,13 @@ import json
 
 import pytest
 from command import call
-from sharedtensor_conformance.bench.comparison import (
+from sharedtensor_bench.comparison import (
     Change,
     ComparisonError,
     compared,
     render,
 )
-from sharedtensor_conformance.bench.results import Result
+from sharedtensor_bench.results import Result
 from test_bench_results import MACHINE, ROW, results
 
 SUBJECT = ("reference", "file_system")

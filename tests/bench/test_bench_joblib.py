@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("joblib", reason="scikit-learn brings it: the extra `dev`")
 
-DRIVER = "sharedtensor_conformance.bench.joblib_memmap"
+DRIVER = "sharedtensor_bench.joblib_memmap"
 KILLED = f"""
 import os, signal
 from {DRIVER} import JoblibOperations
@@ -47,7 +47,7 @@ def test_joblib_is_measured_beside_the_standard_library(bench):
 
 @pytest.fixture
 def operations():
-    from sharedtensor_conformance.bench.joblib_memmap import JoblibOperations
+    from sharedtensor_bench.joblib_memmap import JoblibOperations
 
     return JoblibOperations()
 

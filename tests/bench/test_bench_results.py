@@ -1,9 +1,9 @@
 """Figures: what follows from samples, and how they are written, read and shown."""
 
 import pytest
-from sharedtensor_conformance.bench.controller import Bench
-from sharedtensor_conformance.bench.machine import wake_up_mode
-from sharedtensor_conformance.bench.results import (
+from sharedtensor_bench.controller import Bench
+from sharedtensor_bench.machine import wake_up_mode
+from sharedtensor_bench.results import (
     Result,
     Results,
     ResultsError,
@@ -11,7 +11,7 @@ from sharedtensor_conformance.bench.results import (
     read_results,
     slowdown_of_others,
 )
-from sharedtensor_conformance.bench.rows import (
+from sharedtensor_bench.rows import (
     MIB,
     ROWS,
     Cell,
@@ -19,7 +19,7 @@ from sharedtensor_conformance.bench.rows import (
     cells_of,
     chosen_rows,
 )
-from sharedtensor_conformance.bench.table import render
+from sharedtensor_bench.table import render
 
 ROW = "resend-held-one-way"
 MACHINE = {

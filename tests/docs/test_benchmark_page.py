@@ -2,7 +2,7 @@
 
 import pytest
 import tiny_project
-from sharedtensor_conformance.bench.results import Result, Results, Subject
+from sharedtensor_bench.results import Result, Results, Subject
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["benchmark"]\n'
 FORMS = ("beside", "data", "circumstances", "rows", "scaling")

@@ -4,7 +4,7 @@ import re
 from html import unescape
 
 import pytest
-from sharedtensor_conformance.bench.results import Result, Results, Subject
+from sharedtensor_bench.results import Result, Results, Subject
 from test_benchmark_page import CONFIGURATION, MACHINE
 from test_extension import text_of
 

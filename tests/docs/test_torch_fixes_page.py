@@ -2,8 +2,8 @@
 
 import pytest
 import tiny_project
+from sharedtensor_bench.results import Result
 from sharedtensor_conformance.adapters.torch_patches import FIXES, NAMES
-from sharedtensor_conformance.bench.results import Result
 
 ROW = ("file_descriptor", "new-4KiB-round-trip", "pipe", "fork", "us")
 

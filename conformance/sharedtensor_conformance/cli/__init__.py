@@ -8,6 +8,7 @@ means a bug in this package.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from io import TextIOWrapper
 
 from sharedtensor_conformance.clauses import SPEC_VERSION
 from sharedtensor_conformance.cli import (
-    bench,
     check_adapter,
     clauses,
     expectations,
@@ -50,8 +50,17 @@ COMMANDS: tuple[Command, ...] = (
     expectations.command,
     gate.command,
     mutants.command,
-    bench.command,
 )
+
+BENCH = "sharedtensor_bench.command"
+"""The benchmark: it is part of a checkout, and not of the wheel."""
+
+
+def commands() -> tuple[Command, ...]:
+    """Return the commands that are installed."""
+    if importlib.util.find_spec(BENCH.partition(".")[0]) is None:
+        return COMMANDS
+    return (*COMMANDS, importlib.import_module(BENCH).command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +99,7 @@ def build_parser() -> Parser:
     )
     version = f"shared-tensor-spec {SPEC_VERSION}"
     parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_to(commands)
+    group = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in commands():
+        command.add_to(group)
     return parser

@@ -13,7 +13,7 @@ from typing import Any
 
 from docutils import nodes
 from elements import missing
-from sharedtensor_conformance.bench.results import Results, ResultsError, read_results
+from sharedtensor_bench.results import Results, ResultsError, read_results
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, log, log2
 
-from sharedtensor_conformance.bench.results import Spread
+from sharedtensor_bench.results import Spread
 
 ONE = "1\N{MULTIPLICATION SIGN}"
 LINE = "linear-gradient({colour}, {colour}) {at:.2f}% 0 / {width} 100% no-repeat"

@@ -10,8 +10,8 @@ from typing import Any
 
 from clauses.rendering import rendered
 from docutils import nodes
-from sharedtensor_conformance.bench.results import Result, Results, Spread
-from sharedtensor_conformance.bench.table import busy, figure, ratio
+from sharedtensor_bench.results import Result, Results, Spread
+from sharedtensor_bench.table import busy, figure, ratio
 
 from benchmark.axis import Axis
 from benchmark.lines import (

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from sharedtensor_conformance.bench.results import (
+from sharedtensor_bench.results import (
     Result,
     Results,
     Spread,
     ratios,
     spread_of,
 )
-from sharedtensor_conformance.bench.rows import ROWS
+from sharedtensor_bench.rows import ROWS
 from sphinx.application import Sphinx
 
 from benchmark.lines import THEIRS

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sharedtensor_conformance.bench.results import (
+from sharedtensor_bench.results import (
     Result,
     Results,
     Spread,
     ratios,
     spread_of,
 )
-from sharedtensor_conformance.bench.rows import ROWS, TASKS, TIMED, Row
+from sharedtensor_bench.rows import ROWS, TASKS, TIMED, Row
 
 OURS, THEIRS = "reference", "torch"
 

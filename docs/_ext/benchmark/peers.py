@@ -14,7 +14,7 @@ from typing import Any
 from clauses.rendering import rendered
 from docutils import nodes
 from elements import missing
-from sharedtensor_conformance.bench.results import (
+from sharedtensor_bench.results import (
     FAILED,
     Result,
     Results,
@@ -22,8 +22,8 @@ from sharedtensor_conformance.bench.results import (
     Subject,
     read_results,
 )
-from sharedtensor_conformance.bench.rows import ROWS, START_METHODS, TIMED
-from sharedtensor_conformance.bench.table import figure, ratio
+from sharedtensor_bench.rows import ROWS, START_METHODS, TIMED
+from sharedtensor_bench.table import figure, ratio
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 

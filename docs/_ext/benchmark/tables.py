@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from docutils import nodes
 from elements import folded_table, missing, paragraph, table
-from sharedtensor_conformance.bench.results import Result, Results, Subject
-from sharedtensor_conformance.bench.scaling import TITLES
-from sharedtensor_conformance.bench.table import busy, by_cell, figure
-from sharedtensor_conformance.bench.table import circumstances as lines_of
+from sharedtensor_bench.results import Result, Results, Subject
+from sharedtensor_bench.scaling import TITLES
+from sharedtensor_bench.table import busy, by_cell, figure
+from sharedtensor_bench.table import circumstances as lines_of
 
 
 def circumstances(results: Results) -> list[nodes.paragraph]:

@@ -7,33 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.bench import comparison, table
-from sharedtensor_conformance.bench.comparison import (
-    MIN_REPEATS,
-    Change,
-    ComparisonError,
-)
-from sharedtensor_conformance.bench.controller import (
-    Bench,
-    BenchError,
-    CannotStart,
-    RequestedImplementation,
-    parsed_interpreters,
-)
-from sharedtensor_conformance.bench.results import (
-    Results,
-    ResultsError,
-    read_results,
-)
-from sharedtensor_conformance.bench.rows import (
-    CHANNELS,
-    ROWS,
-    START_METHODS,
-    UnknownRow,
-    cells_of,
-    chosen_rows,
-)
-from sharedtensor_conformance.bench.scaling import SIZES
 from sharedtensor_conformance.cli.command import (
     NO,
     YES,
@@ -43,7 +16,35 @@ from sharedtensor_conformance.cli.command import (
     positive,
 )
 
-JOBLIB = "sharedtensor_conformance.bench.joblib_memmap"
+from sharedtensor_bench import comparison, table
+from sharedtensor_bench.comparison import (
+    MIN_REPEATS,
+    Change,
+    ComparisonError,
+)
+from sharedtensor_bench.controller import (
+    Bench,
+    BenchError,
+    CannotStart,
+    RequestedImplementation,
+    parsed_interpreters,
+)
+from sharedtensor_bench.results import (
+    Results,
+    ResultsError,
+    read_results,
+)
+from sharedtensor_bench.rows import (
+    CHANNELS,
+    ROWS,
+    START_METHODS,
+    UnknownRow,
+    cells_of,
+    chosen_rows,
+)
+from sharedtensor_bench.scaling import SIZES
+
+JOBLIB = "sharedtensor_bench.joblib_memmap"
 """A driver for the benchmark only; it is not one of the adapters."""
 
 TEACHING = f"""\

@@ -13,11 +13,12 @@ import socket
 from typing import Any
 
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.bench.measuring import Measurer, WrongValue
-from sharedtensor_conformance.bench.rows import Cell
-from sharedtensor_conformance.bench.scaling import ScalingMeasurer
 from sharedtensor_conformance.harness import inspection
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
+
+from sharedtensor_bench.measuring import Measurer, WrongValue
+from sharedtensor_bench.rows import Cell
+from sharedtensor_bench.scaling import ScalingMeasurer
 
 
 class Driver:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-from sharedtensor_conformance.bench.results import Result, Results
-from sharedtensor_conformance.bench.rows import TIMED, Cell
-from sharedtensor_conformance.bench.table import aligned, ratio
 from sharedtensor_conformance.report.terminal import plural
+
+from sharedtensor_bench.results import Result, Results
+from sharedtensor_bench.rows import TIMED, Cell
+from sharedtensor_bench.table import aligned, ratio
 
 MIN_REPEATS = 5
 """The minimum number of repeats in each run. With fewer, too many cells differ by

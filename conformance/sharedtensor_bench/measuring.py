@@ -26,18 +26,19 @@ from time import clock_gettime, perf_counter, process_time
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.bench import exchange
-from sharedtensor_conformance.bench.child import send_argument_count
-from sharedtensor_conformance.bench.exchange import OWNER, Order, encode_message
-from sharedtensor_conformance.bench.rows import (
+from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.channels import PairChannels
+
+from sharedtensor_bench import exchange
+from sharedtensor_bench.child import send_argument_count
+from sharedtensor_bench.exchange import OWNER, Order, encode_message
+from sharedtensor_bench.rows import (
     ROWS,
     TENSOR_COUNT,
     VIEW_COUNT,
     Cell,
     Row,
 )
-from sharedtensor_conformance.harness import process_tree
-from sharedtensor_conformance.harness.channels import PairChannels
 
 US_PER_SECOND = 1e6
 WARM_UP = 3

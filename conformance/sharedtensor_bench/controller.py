@@ -17,27 +17,28 @@ from statistics import median
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.bench.machine import (
+from sharedtensor_conformance.harness import stage_folder
+from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
+from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
+
+from sharedtensor_bench.machine import (
     describe_machine,
     measure_wake_up,
     memory_available,
     wake_up_mode,
 )
-from sharedtensor_conformance.bench.results import (
+from sharedtensor_bench.results import (
     FAILED,
     NOT_CLAIMED,
     Result,
     Results,
     Subject,
 )
-from sharedtensor_conformance.bench.rows import ROWS, Cell
-from sharedtensor_conformance.bench.scaling import NEEDS, SIZES
-from sharedtensor_conformance.harness import stage_folder
-from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
-from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
+from sharedtensor_bench.rows import ROWS, Cell
+from sharedtensor_bench.scaling import NEEDS, SIZES
 
 DEADLINE = 120.0
-SCRIPT = "from sharedtensor_conformance.bench.driver import main; main({!r}, {!r})"
+SCRIPT = "from sharedtensor_bench.driver import main; main({!r}, {!r})"
 COPIES_OF_LARGEST = 5
 """A tensor is shared only if its size times this is available as memory."""
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sharedtensor_conformance.bench import exchange
-from sharedtensor_conformance.bench.exchange import Order
-from sharedtensor_conformance.bench.measuring import (
+from sharedtensor_bench import exchange
+from sharedtensor_bench.exchange import Order
+from sharedtensor_bench.measuring import (
     US_PER_SECOND,
     WARM_UP,
     Measurer,
     PeerHandle,
 )
-from sharedtensor_conformance.bench.rows import KIB, MIB, ROWS, Cell
+from sharedtensor_bench.rows import KIB, MIB, ROWS, Cell
 
 SIZES: dict[str, tuple[int, ...]] = {
     "tensors": (10, 100, 1000, 10_000, 30_000),

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from sharedtensor_conformance.bench.rows import TIMED
+from sharedtensor_bench.rows import TIMED
 
 SCHEMA = 1
 NOT_CLAIMED = "not claimed"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharedtensor_conformance.bench.results import Result, Results, slowdown_of_others
-from sharedtensor_conformance.bench.rows import ROWS
 from sharedtensor_conformance.report.terminal import plural
+
+from sharedtensor_bench.results import Result, Results, slowdown_of_others
+from sharedtensor_bench.rows import ROWS
 
 HEAD = ("implementation", "strategy", "median", "quartiles", "over floor", "others")
 

@@ -7,7 +7,7 @@ that `Parallel` would send a copy. The sender keeps its own array, so writes are
 shared. Therefore this is not an adapter for the suite, and it claims only that values
 arrive.
 
-``shared-tensor-spec bench --impl sharedtensor_conformance.bench.joblib_memmap``
+``shared-tensor-spec bench --impl sharedtensor_bench.joblib_memmap``
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import Any
 from weakref import finalize
 
 import numpy as np
-
 from sharedtensor_conformance.adapter import Implementation, Index, Number
 from sharedtensor_conformance.adapters import numpy_copy
 
 conformance_adapter = Implementation(
     name="joblib-memmap",
-    operations="sharedtensor_conformance.bench.joblib_memmap:JoblibOperations",
+    operations="sharedtensor_bench.joblib_memmap:JoblibOperations",
     claims=frozenset({"core"}),
     version="distribution:joblib",
     dtypes=("float32",),
