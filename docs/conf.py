@@ -29,7 +29,6 @@ extensions = [
     "clauses",
     "records",
     "benchmark",
-    "torch_fixes",
     "exports",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "reports"]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
-from sphinx.errors import ExtensionError
 
 
 class element(nodes.General, nodes.TextElement):
@@ -122,28 +118,6 @@ def _row(cells: Iterable[object], numbers: Sequence[bool]) -> nodes.row:
         classes = ["number"] if number else []
         row += nodes.entry("", nodes.paragraph("", "", shown), classes=classes)
     return row
-
-
-def read_json(
-    env: BuildEnvironment, name: str, what: str, verify: Callable[[Any], object]
-) -> Any:
-    """Return what a committed JSON file below ``docs`` holds; None where there is none.
-
-    The page that is being read is built anew when the file changes.
-
-    Raises:
-        ExtensionError: it is not JSON, or `verify` misses something in it.
-    """
-    file = Path(env.srcdir, name)
-    env.note_dependency(str(file))
-    if not file.exists():
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        verify(found)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ExtensionError(f"{file} is no {what}: {error}") from error
-    return found
 
 
 def _open(self: Any, node: element) -> None:

@@ -6,6 +6,7 @@ The templates are given records directly; two tests build a site with the direct
 import json
 import re
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 import tiny_project
@@ -39,7 +40,12 @@ def html_of(monkeypatch):
 
     def shown(template, record, **more):
         records = more.pop("records", {"first": record})
-        content = {"record": record, "records": records, "clause": Markup, **more}
+        content = {
+            "record": record,
+            "records": records,
+            "links": SimpleNamespace(to=Markup),
+            **more,
+        }
         return written(f"{template}.html", plot=plot.picture_of, **content)
 
     return shown

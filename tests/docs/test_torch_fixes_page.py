@@ -13,9 +13,9 @@ def fixes(monkeypatch):
     """Return the extension's module."""
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(tiny_project.EXTENSIONS))
-    import torch_fixes
+    from records import fixes
 
-    return torch_fixes
+    return fixes
 
 
 def test_cost_is_told_in_units_of_torch_alone(fixes):

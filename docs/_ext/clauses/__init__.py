@@ -47,7 +47,6 @@ from clauses import (
     deviations,
     directives,
     domain,
-    findings,
     pages,
     releases,
     reports,
@@ -110,6 +109,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("clauses_matrix", "matrix", "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
-    for part in (domain, directives, tables, deviation_pages, findings, pages):
+    for part in (domain, directives, tables, deviation_pages, pages):
         part.setup(app)
     return {"version": "1", "env_version": 3, "parallel_read_safe": True}

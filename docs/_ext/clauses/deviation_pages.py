@@ -30,6 +30,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from clauses.deviations import PATCHED, Deviating, Report, fixes_of
 from clauses.domain import NAME, reference
+from clauses.findings import in_order
 from clauses.links import Links
 from clauses.outcomes import Outcome, outcome_in
 from clauses.rendering import written
@@ -65,8 +66,6 @@ class DeviationDirective(SphinxDirective):
 
     def program(self, report: Report, text: str) -> nodes.Node:
         """Return a link to the page that shows a program."""
-        sources = self.env.domaindata[NAME]["sources"]
-        sources.setdefault(self.env.docname, set()).add(report.file)
         return reference("source", report.file, text, self.env.docname)
 
 
@@ -190,12 +189,10 @@ class FillLater(SphinxPostTransform):
         name, columns = place["implementation"], self.env.clauses_columns
         column = next(column for column in columns if column.name == name)
         patched = [column for column in columns if column.name == PATCHED.get(name)]
-        broken = [
-            id for id in column.judgements if outcome_in(column, id) is Outcome.BROKEN
-        ]
+        judged = in_order(column.judgements, self.config.clauses_chapters)
+        broken = [id for id in judged if outcome_in(column, id) is Outcome.BROKEN]
         if not broken:
             return missing("Nothing is broken.")
-        broken.sort(key=self._place)
         head = ["Clause", "Promised", "Thread"]
         rows: list[list[object]] = []
         for id in broken:
@@ -204,13 +201,6 @@ class FillLater(SphinxPostTransform):
             rows.append([link, self._promised(about, name), threads_of(about)])
             rows[-1] += [restored(id, outcome_in(one, id)) for one in patched]
         return table([*head, *(f"Holds in {one.name}" for one in patched)], rows)
-
-    def _place(self, id: str) -> tuple[int, str, int]:
-        """Return the place of a clause; chapters that are not configured come last."""
-        chapter, _, number = id.partition("-")
-        chapters = list(self.config.clauses_chapters)
-        known = chapters.index(chapter) if chapter in chapters else len(chapters)
-        return known, chapter, int(number)
 
     def _promised(self, about: list[Report], name: str) -> nodes.Node:
         """Return links to the reports in which a clause was promised."""

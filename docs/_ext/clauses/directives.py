@@ -23,6 +23,9 @@ from clauses.fault_page import FaultPage
 from clauses.tables import Table, report_list
 from clauses.wording import link_terms
 
+TABLES = ("clause-index", "clause-matrix", "clause-changes", "field", "findings")
+"""The directives without an argument that are tables of all clauses or deviations."""
+
 
 class ClauseDirective(SphinxDirective):
     """Defines a clause and shows everything that backs it.
@@ -201,7 +204,7 @@ def setup(app: Sphinx) -> None:
     """Register the directives."""
     app.add_directive("clause", ClauseDirective)
     app.add_directive("promise", PromiseDirective)
-    for kind in ("clause-index", "clause-matrix", "clause-changes", "field"):
+    for kind in TABLES:
         app.add_directive(kind, TableDirective)
     app.add_directive("contract-versions", ContractVersionsDirective)
     app.add_directive("profiles", ProfilesDirective)

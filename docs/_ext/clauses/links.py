@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import urlencode
 
 from docutils import nodes
+from markupsafe import Markup
 from sphinx.application import Sphinx
 
 from clauses.domain import NAME, SOURCE_PAGES
@@ -29,6 +31,16 @@ class Links:
         """Return the address of a clause, or of an anchor in it."""
         found = self._app.env.domaindata[NAME]["clause"][id]
         return self.page(found.docname, anchor or id)
+
+    def to(self, id: str) -> Markup:
+        """Return the link to a clause."""
+        title = self._app.env.domaindata[NAME]["clause"][id].title
+        link = '<a class="reference internal" href="{}" title="{}: {}">{}</a>'
+        return Markup(link).format(self.clause(id), id, title, id)
+
+    def to_all(self, ids: Iterable[str]) -> Markup:
+        """Return the links to clauses."""
+        return Markup(", ").join(map(self.to, ids))
 
     def source(self, file: str) -> str:
         """Return the address of the page that shows a file of the repository."""

@@ -24,6 +24,8 @@ def linked_files(env: BuildEnvironment) -> set[str]:
     found.update(place.file for one in citations for place in one.replaces)
     examples = env.clauses_examples.values()
     found.update(place.file for one in examples for place in one.calls)
+    known = env.clauses_deviations.values()
+    found.update(report.file for deviating in known for report in deviating.reports)
     found.update(programs(env))
     found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
     for targets in env.domaindata[NAME]["sources"].values():

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from docutils import nodes
-from elements import badge, between, download, missing, paragraph, table
+from elements import between, download, missing
 from packaging.version import Version
 from sharedtensor_conformance.clauses import Clause
 
 from clauses.boxes import is_of_another_text
-from clauses.domain import reference
+from clauses.links import Links
 from clauses.releases import Release, Row, State, rows
+from clauses.rendering import rendered
 
 LOOKS = {
     State.HELD: ("✓", "verdict-pass"),
@@ -41,68 +42,43 @@ def downloads(releases: Iterable[Release]) -> nodes.Element:
 
 
 def shown(
-    clauses: Sequence[Clause], releases: Sequence[Release], docname: str
+    clauses: Sequence[Clause], releases: Sequence[Release], links: Links
 ) -> list[nodes.Node]:
     """Return what changed from release to release in words, and the table."""
     if not releases:
         return []
     found = rows(clauses, releases)
-    steps = pairwise(release.version for release in releases)
-    changed = [
-        nodes.list_item("", line)
-        for before, after in steps
-        for line in _step(found, before, after, docname)
+    neighbours = pairwise(release.version for release in releases)
+    return [
+        rendered(
+            "releases.html",
+            releases=releases,
+            rows=[(row, list(_cells(row))) for row in found],
+            always=sum(all(broken for _, broken in row.decided) for row in found),
+            steps=[step for pair in neighbours for step in _steps(found, *pair)],
+            links=links,
+        )
     ]
-    listed = [nodes.bullet_list("", *changed)] if changed else []
-    return [_sum(found, releases), *listed, _table(found, releases, docname)]
 
 
-def _sum(found: Sequence[Row], releases: Sequence[Release]) -> nodes.Element:
-    always = sum(all(broken for _, broken in row.decided) for row in found)
-    first, last = releases[0].version.public, releases[-1].version.public
-    return paragraph(
-        f"Clauses that at least one of the {len(releases)} releases from {first} to "
-        f"{last} breaks: {len(found)}. Broken in each release in which they were "
-        f"judged: {always}."
-    )
-
-
-def _step(
-    found: Sequence[Row], before: Version, after: Version, docname: str
-) -> Iterator[nodes.Element]:
+def _steps(
+    found: Sequence[Row], before: Version, after: Version
+) -> Iterator[tuple[Version, Version, str, list[str]]]:
     """Yield what was fixed and what was broken from one release to the next."""
     for broken, what in ((False, "fixed"), (True, "broken")):
         changed = [
-            _link(row, docname)
+            row.clause.id
             for row in found
             if any(now == after and became is broken for _, now, became in row.changes)
         ]
         if changed:
-            said = f"After {before.public}, by {after.public}, {what}: "
-            yield nodes.paragraph("", said, *between(changed, ", "))
+            yield before, after, what, changed
 
 
-def _table(
-    found: Sequence[Row], releases: Sequence[Release], docname: str
-) -> nodes.Element:
-    versions = [release.version.public for release in releases]
-    head = ["Clause", "Title", *versions, "Broken since"]
-    lines = [
-        [_link(row, docname), row.clause.title, *_cells(row), row.since]
-        for row in found
-    ]
-    return table(head, lines, "releases")
-
-
-def _link(row: Row, docname: str) -> nodes.Node:
-    return reference("clause", row.clause.id, row.clause.id, docname)
-
-
-def _cells(row: Row) -> Iterator[nodes.Node]:
+def _cells(row: Row) -> Iterator[tuple[str, str, str]]:
+    """Yield the sign, the class and the words of each release."""
     for release, state in zip(row.releases, row.states, strict=True):
-        sign, look = LOOKS[state]
-        text = f"{sign} {state}"
         judgement = release.judgements.get(row.clause.id)
-        if judgement and state.decided and is_of_another_text(judgement, row.clause):
-            text += ", another text"
-        yield badge(text, "verdict", look)
+        is_of_another = judgement and is_of_another_text(judgement, row.clause)
+        text = f"{state}, another text" if state.decided and is_of_another else state
+        yield *LOOKS[state], str(text)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from elements import badge, between, missing, table, with_code
+from elements import between, missing, table
 from sharedtensor_conformance.adapter import operations_of
 from sharedtensor_conformance.clauses import Clause
-from sharedtensor_conformance.evidence import Citation, citing
+from sharedtensor_conformance.evidence import citing
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -19,8 +18,12 @@ from sphinx.util import logging
 
 from clauses import boxes, field, implementations, matrix_page, releases_page
 from clauses.changes import changes
+from clauses.deviation_pages import FOLDER
+from clauses.deviations import PROJECTS
 from clauses.domain import NAME, reference
+from clauses.findings import findings
 from clauses.links import Links
+from clauses.rendering import rendered
 from clauses.reports import Shown
 
 logger = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ class FillTables(SphinxPostTransform):
             "clause-matrix": self.matrix,
             "field": self.field,
             "clause-changes": self.changes,
+            "findings": self.findings,
             "profiles": self.profiles,
             "answers": self.answers,
             "releases": self.releases,
@@ -59,21 +63,17 @@ class FillTables(SphinxPostTransform):
 
     def index(self, place: Table) -> nodes.Node:
         """Return the table of all clauses."""
-        found = self.env.clauses_evidence
-        head = ["Clause", "Level", "Profile", "Observes", "Tests", "Mutants", "Title"]
-        rows = [
-            [
-                self.link(clause),
-                badge(clause.level, f"level-{clause.level.lower()}"),
-                nodes.literal("", clause.profile),
-                clause.observes,
-                count(citing(found.tests, clause.id)),
-                count(citing(found.mutants, clause.id)),
-                clause.title,
-            ]
-            for clause in self.clauses()
-        ]
-        return table(head, rows, "clause-index")
+        evidence = self.env.clauses_evidence
+        return self.of_clauses("clause-index", evidence=evidence, citing=citing)
+
+    def of_clauses(self, template: str, **content: Any) -> nodes.Node:
+        """Return what a template makes of all clauses."""
+        content |= {"clauses": self.clauses(), "links": self.addresses()}
+        return rendered(f"{template}.html", **content)
+
+    def addresses(self) -> Links:
+        """Return the addresses for this page."""
+        return Links(self.app, self.env.docname)
 
     def matrix(self, place: Table) -> nodes.Node:
         """Return the matrix of clauses by implementations."""
@@ -102,11 +102,11 @@ class FillTables(SphinxPostTransform):
     def releases(self, place: Table) -> list[nodes.Node]:
         """Return what releases of a library make of the clauses that one breaks."""
         found = self.env.clauses_releases.get(place["name"], [])
-        return releases_page.shown(self.clauses(), found, self.env.docname)
+        return releases_page.shown(self.clauses(), found, self.addresses())
 
     def everything(self) -> tuple[list[Clause], dict[str, str], Links]:
         """Return all clauses, the titles of chapters, and addresses for this page."""
-        return self.clauses(), self.titles(), Links(self.app, self.env.docname)
+        return self.clauses(), self.titles(), self.addresses()
 
     def titles(self) -> dict[str, str]:
         """Return the titles of the chapters' pages, by the names of the chapters."""
@@ -118,39 +118,21 @@ class FillTables(SphinxPostTransform):
 
     def changes(self, place: Table) -> nodes.Node:
         """Return the table of the clauses whose hash was another one before."""
-        head = ["Clause", "Hash before", "Hash after", "What changed", "Title"]
-        rows = [
-            [
-                self.link(change.clause),
-                nodes.literal("", change.before) if change.before else "none",
-                nodes.literal("", change.clause.hash),
-                "its own words" if change.reworded else "terms and rules",
-                change.clause.title,
-            ]
-            for change in changes(self.clauses(), self.env.clauses_earlier)
-        ]
-        return table(head, rows, "clause-changes")
+        found = changes(self.clauses(), self.env.clauses_earlier)
+        return self.of_clauses("clause-changes", changes=found)
+
+    def findings(self, place: Table) -> nodes.Node:
+        """Return the table of the deviations of all projects."""
+        known = self.env.clauses_deviations
+        found = findings(known, self.config.clauses_chapters)
+        projects = {name: PROJECTS[name] for name in known}
+        content = {"findings": found, "projects": projects, "folder": FOLDER}
+        return self.of_clauses("findings", **content)
 
     def profiles(self, place: Table) -> nodes.Node:
         """Return the table of the profiles: claim, needs, operations, clauses."""
-        head = ["Profile", "Claims", "Needs", "Operations", "Clauses in force"]
-        clauses = self.clauses()
-        rows = [
-            [
-                nodes.literal("", name),
-                with_code(profile.claim),
-                literals(profile.needs),
-                literals(sorted(operations_of(name))),
-                self.links(c for c in clauses if c.profile == name),
-            ]
-            for name, profile in place["profiles"].items()
-        ]
-        return table(head, rows, "profiles")
-
-    def links(self, clauses: Iterable[Clause]) -> nodes.Node:
-        """Return links to clauses."""
-        links = [self.link(clause) for clause in clauses]
-        return nodes.inline("", "", *between(links, ", ")) if links else none()
+        content = {"profiles": place["profiles"], "operations_of": operations_of}
+        return self.of_clauses("profiles", **content)
 
     def answers(self, place: Table) -> nodes.Node:
         """Return the clauses that answer a promise, or why none does."""
@@ -203,23 +185,6 @@ def report_row(report: Shown, srcdir: Path) -> list[object]:
         report.started.partition("T")[0],
         addnodes.download_reference("", "", name, reftarget=target),
     ]
-
-
-def literals(names: Iterable[str]) -> nodes.Node:
-    """Return names as code."""
-    shown = [nodes.literal("", name) for name in names]
-    return nodes.inline("", "", *between(shown, ", ")) if shown else none()
-
-
-def none() -> nodes.Node:
-    """Return what an empty cell of a table shows."""
-    return nodes.inline("", "none", classes=["none"])
-
-
-def count(citations: list[Citation]) -> nodes.Node:
-    """Return a number that is visible when it is zero."""
-    classes = [] if citations else ["missing"]
-    return nodes.inline("", str(len(citations) or "none"), classes=classes)
 
 
 def setup(app: Sphinx) -> None:

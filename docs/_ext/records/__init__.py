@@ -10,11 +10,10 @@ that does it. What is not committed is said to be missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from clauses.domain import NAME
 from clauses.links import Links
 from clauses.rendering import rendered
 from docutils import nodes
@@ -31,7 +30,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.osutil import relative_uri
 
-from records import device, mutants, plot
+from records import device, fixes, mutants, plot
 from records.machines import StateMachinesDirective
 
 PREPARED: Mapping[
@@ -41,6 +40,7 @@ PREPARED: Mapping[
     "mutants-unproven": mutants.prepared,
     "mutants": mutants.prepared,
     "device-deviations": device.prepared,
+    "torch-fixes": fixes.prepared,
 }
 """What adds to the content of a template, from the environment and the records."""
 
@@ -98,8 +98,6 @@ class FillRecords(SphinxPostTransform):
                 f"{template}.html",
                 record=next(iter(records.values())),
                 records=records,
-                clause=self.clause,
-                clause_list=self.clause_list,
                 downloads=self.downloads(place),
                 links=Links(self.app, self.env.docname),
                 plot=plot.picture_of,
@@ -115,17 +113,6 @@ class FillRecords(SphinxPostTransform):
         if path.suffix == ".jsonl":
             return read_report(path)
         return json.loads(path.read_text(encoding="utf-8"))
-
-    def clause(self, id: str) -> Markup:
-        """Return the link to a clause."""
-        defined = self.env.domaindata[NAME]["clause"][id]
-        address = Links(self.app, self.env.docname).clause(id)
-        link = '<a class="reference internal" href="{}" title="{}: {}">{}</a>'
-        return Markup(link).format(address, id, defined.title, id)
-
-    def clause_list(self, ids: Iterable[str]) -> Markup:
-        """Return links to clauses."""
-        return Markup(", ").join(map(self.clause, ids))
 
     def downloads(self, place: Record) -> dict[str, Markup]:
         """Return the links to the files of a place, by the names of the records."""

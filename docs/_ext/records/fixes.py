@@ -1,0 +1,91 @@
+"""Shows the fixes of PyTorch: what each restores and costs.
+
+Names, clauses and lines come from the modules themselves; whether a clause holds from
+the report of the patched adapter; times from a run of the benchmark in which torch and
+torch with each fix took turns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_bench.results import Result, read_results
+from sharedtensor_bench.table import busy, circumstances
+from sharedtensor_conformance.adapters.torch_patches import FIXES
+from sphinx.environment import BuildEnvironment
+
+PACKAGE = "sharedtensor_conformance.adapters.torch_patches"
+SHARED = ("cargo", "segments", "replacing")
+COSTS = "reports/torch-fixes.json"
+PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
+
+
+def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fixes with their lines and costs, and how these were measured."""
+    results = read_results(Path(env.srcdir, COSTS))
+    measured = results.results
+    summary = records["torch-patched"].summary
+    broken = {id for id, one in summary.clauses.items() if one.verdict.broken}
+    return {
+        "fixes": [
+            (fix, lines_of(fix.name), costs_of(f"{ONE}{fix.name}", measured))
+            for fix in FIXES
+        ],
+        "broken": broken,
+        "strategies": strategies(measured),
+        "shared": {name: lines_of(name) for name in SHARED},
+        "costs_of_all": costs_of(ALL, measured),
+        "how": [*circumstances(results), busy(results)],
+    }
+
+
+def strategies(measured: list[Result]) -> list[str]:
+    """Return the strategies that were measured, in their order."""
+    return list(dict.fromkeys(one.strategy for one in measured))
+
+
+def costs_of(name: str, measured: list[Result]) -> list[str]:
+    """Return, for each strategy, the time in units of that of torch alone."""
+    return [
+        ratio(
+            *(
+                next((one for one in measured if cell(one) == (who, strategy)), None)
+                for who in (name, PLAIN)
+            )
+        )
+        for strategy in strategies(measured)
+    ]
+
+
+def cell(result: Result) -> tuple[str, str]:
+    """Return what a figure is of."""
+    return result.implementation, result.strategy
+
+
+def ratio(result: Result | None, plain: Result | None) -> str:
+    """Return the median by that of torch alone, and the same of the quartiles."""
+    if result is None or plain is None or not (result.median and plain.median):
+        return "not measured"
+    quartiles = result.quartiles or (result.median, result.median)
+    low, high = (value / plain.median for value in quartiles)
+    return f"{result.median / plain.median:.2f} ({low:.2f} to {high:.2f})"
+
+
+def lines_of(name: str) -> int:
+    """Return how many lines of a module are statements: no text, no empty lines."""
+    source = files(PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
+    texts = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return sum(
+        1
+        for number, line in enumerate(source.splitlines(), 1)
+        if number not in texts and line.strip() and not line.strip().startswith("#")
+    )
