@@ -266,6 +266,24 @@ def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
     assert "receiver reads the write" in site_of({file: renamed}).page("tiny.html")
 
 
+def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build):
+    from clauses.pages import Navigation
+
+    navigation, made = Navigation(), []
+
+    def shown_on(page):
+        context = {"toctree": lambda **options: made.append(page) or f"as on {page}"}
+        navigation.share(None, page, "page.html", context, None)
+        return context["toctree"](collapse=False)
+
+    assert shown_on("source/spec/tiny.md") == "as on source/spec/tiny.md"
+    assert shown_on("source/docs/conf.py") == "as on source/spec/tiny.md"
+    assert shown_on("source/docs/_ext/pages.py") == "as on source/docs/_ext/pages.py"
+    assert shown_on("spec/tiny") == "as on spec/tiny"
+    assert shown_on("spec/other") == "as on spec/other"
+    assert "source/docs/conf.py" not in made
+
+
 def test_each_chapter_of_the_spec_has_a_page():
     root = Path(__file__).parents[2]
     chapters = {path.name for path in (root / "spec").glob("*.md")}
