@@ -143,17 +143,13 @@ def enter_child(strategy: str, program_id: str) -> None:
 def share_storage(storage: StorageLike) -> None:
     """Move a storage once; a shared one stays where it is.
 
-    Clauses RESHARE-1, RESHARE-2, STRAT-4, and CHAN-5 for threads that race. Raises
-    `NestedMoveError`.
+    Clauses RESHARE-1, RESHARE-2, STRAT-4. Raises `NestedMoveError`.
     """
-    if storage.segment is None:
-        state.change([storage], move_private, storage)
-
-
-def move_private(storage: StorageLike) -> None:
-    """Move a storage, unless another thread has just moved it. Clause CHAN-5."""
-    if storage.segment is None:
-        move_storage(storage)
+    if storage.segment is not None:
+        return
+    with state.moving, state.changing([storage]):
+        if storage.segment is None:  # no other thread was faster: clause CHAN-5
+            move_storage(storage)
 
 
 def share_storages(storages: Iterable[StorageLike]) -> None:
@@ -182,14 +178,14 @@ def share_small(storages: Iterable[StorageLike]) -> None:
     `NestedMoveError`.
     """
     small = list(storages)
-    with contextlib.suppress(ResourceError):
-        state.change(small, move_groups, small)
-
-
-def move_groups(storages: list[StorageLike]) -> None:
-    """Move those of some small storages that are private still. Clause LIFE-26."""
-    for group in groups_of([each for each in storages if each.segment is None]):
-        move_together(group)
+    with (
+        contextlib.suppress(ResourceError),
+        state.moving,
+        state.changing(small),
+    ):
+        private = [each for each in small if each.segment is None]
+        for group in groups_of(private):
+            move_together(group)
 
 
 def groups_of(storages: Iterable[StorageLike]) -> Iterator[list[StorageLike]]:
@@ -218,12 +214,7 @@ def move_together(storages: list[StorageLike]) -> None:
     places = list(zip(storages, group.offsets, strict=True))
     segment.storages = {offset: weakref.ref(storage) for storage, offset in places}
     remember_segment(segment)
-    group.then = [
-        (setattr, storage, name, value)
-        for storage, offset in places
-        for name, value in (("offset", offset), ("segment", segment))
-    ]
-    move_into(segment, group)
+    move_into(segment, group, places)
 
 
 def move_storage(storage: StorageLike) -> None:
@@ -235,20 +226,29 @@ def move_storage(storage: StorageLike) -> None:
     """
     segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
     remember_storage(storage, segment)
-    has_moved = setattr, storage, "segment", segment
-    move_into(segment, storage.memory.to_move([has_moved]))
+    move_into(segment, storage.memory, [(storage, 0)])
 
 
-def move_into(segment: strategies.Segment, source: strategies.Source) -> None:
-    """Move memory into a new segment, which can be found already.
+def move_into(
+    segment: strategies.Segment,
+    source: strategies.Source,
+    places: list[tuple[StorageLike, int]],
+) -> None:
+    """Move storages into a new segment, each to an offset there.
 
-    Whatever is raised, and wherever it arises, all of it has moved and its storages
-    know the segment, or nothing has happened. Clauses START-4, FAIL-6, FAULT-2.
+    The segment can be found already. Whatever is raised, and wherever it arises, all
+    have moved and know the segment, or nothing has happened. Clauses START-4, FAIL-6,
+    FAULT-2.
     """
+    then = [
+        (setattr, storage, name, value)
+        for storage, offset in places
+        for name, value in (("offset", offset), ("segment", segment))
+    ]
     try:
-        segment.strategy.allocate(segment, source)
+        segment.strategy.allocate(segment, source, then)
     except BaseException:
-        if not source.is_moved:
+        if places[0][0].segment is not segment:
             state.known.pop(segment.token, None)
             strategies.release_segment(segment)
         raise

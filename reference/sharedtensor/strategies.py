@@ -12,9 +12,10 @@ the sender any more.
 import contextlib
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from . import announcements, memory, segments, transport
+from . import announcements, atomic, memory, segments, transport
 from .descriptors import OwnedDescriptor
 from .errors import HandleError, StrategyError
 from .names import program
@@ -90,11 +91,13 @@ class Strategy(Protocol):
         """Return a segment that has a token, and nothing else yet."""
         ...
 
-    def allocate(self, segment: Segment, source: Source) -> None:
-        """Give a new segment the bytes of `source`, and map it over it.
+    def allocate(
+        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+    ) -> None:
+        """Make the memory of a new segment, and move `source` there.
 
-        Whatever is raised, `source` says whether it has moved. If not, what there is of
-        the segment goes with it, or by `release`. Raises `ResourceError`.
+        The calls in `then` belong to the move: see `memory.move`. If they are not made,
+        `release` removes what there is of the segment. Raises `ResourceError`.
         """
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
@@ -135,14 +138,15 @@ class FileDescriptor:
         """Return a segment for a memory file."""
         return Segment(self, segments.new_token(), nbytes)
 
-    def allocate(self, segment: Segment, source: Source) -> None:
+    def allocate(
+        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+    ) -> None:
         """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
         fd = segments.create_unnamed(segment.token, segment)
         segment.keep(in_children=True)
         segment.inode = os.fstat(fd).st_ino
-        memory.write(fd, source)
         segments.seal(fd, source.nbytes)
-        segments.map_shared(source, fd)
+        memory.move(source, fd, then)
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """Return the inode, and the descriptor by way of the channel.
@@ -166,7 +170,7 @@ class FileDescriptor:
             transport.take_descriptor(descriptor, segment)
             segments.verify_unnamed(segment.fd, token, nbytes, inode)
             segment.keep(in_children=True)
-            segments.map_shared(target, segment.fd)
+            memory.map_segment(target, segment.fd)
         except BaseException:
             self.release(segment)
             raise
@@ -174,7 +178,7 @@ class FileDescriptor:
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Map it by the descriptor that this process has. Clause FD-3."""
-        segments.map_shared(target, segment.verified())
+        memory.map_segment(target, segment.verified())
 
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
         """Close the descriptor: that of our own message goes with its inbox.
@@ -207,15 +211,16 @@ class FileSystem:
         """Return a segment for a file of a new name."""
         return Segment(self, segments.new_name(), nbytes)
 
-    def allocate(self, segment: Segment, source: Source) -> None:
+    def allocate(
+        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+    ) -> None:
         """Make a file that only this user can open.
 
         Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
         owned = create_name(segment.token)
         try:
-            memory.write(owned.fd, source)
-            segments.map_shared(source, owned.fd)
+            memory.move(source, owned.fd, then)
             segment.held = source.bytes
         finally:
             owned.close()
@@ -237,12 +242,7 @@ class FileSystem:
         FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         segments.verify_name(token)
-        owned = acknowledge_name(token)
-        try:
-            segments.verify_named(owned.fd, token, nbytes)
-            segments.map_shared(target, owned.fd)
-        finally:
-            owned.close()
+        self._map(target, acknowledge_name(token), token, nbytes)
         announcements.discard(where[1])
         segment = Segment(self, token, nbytes)
         segment.held = target.bytes
@@ -251,9 +251,15 @@ class FileSystem:
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
         owned = segments.open_named(segment.token)
+        self._map(target, owned, segment.token, segment.nbytes)
+
+    def _map(
+        self, target: memory.Memory, owned: OwnedDescriptor, name: str, nbytes: int
+    ) -> None:
+        """Verify an open file, map it, and close it."""
         try:
-            segments.verify_named(owned.fd, segment.token, segment.nbytes)
-            segments.map_shared(target, owned.fd)
+            segments.verify_named(owned.fd, name, nbytes)
+            memory.map_segment(target, owned.fd)
         finally:
             owned.close()
 

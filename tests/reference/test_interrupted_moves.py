@@ -123,11 +123,11 @@ def test_a_move_whose_last_step_is_refused_leaves_the_tensor_private(
         raise OSError(errno.EPERM, "refused")
 
     tensor = sharedtensor.arange(3, dtype="int64")
-    for step in ("seal", "map_shared"):
+    for module, step in ((segments, "seal"), (memory, "move")):
         if (strategy, step) == ("file_system", "seal"):
             continue
         with monkeypatch.context() as patch:
-            patch.setattr(segments, step, refuse)
+            patch.setattr(module, step, refuse)
             with pytest.raises(OSError, match="refused"):
                 tensor.share_memory_()
         assert not tensor.is_shared()
@@ -158,9 +158,8 @@ def test_an_interrupted_move_of_several_that_is_refused_leaves_all_private(threa
 
         def move(group=group, fd=fd):
             nonlocal refused
-            memory.write(fd, group)
             with contextlib.suppress(OSError):
-                memory.remap(group, fd)
+                memory.move(group, fd, ())
             refused += 1
 
         has_come = interrupted_at(place, move)

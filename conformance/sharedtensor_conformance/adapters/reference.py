@@ -73,7 +73,7 @@ TRACE_POINTS = {
     "send": ("protocol.write_packet",),
     "receive": ("protocol.read_message",),
     "acknowledge": ("strategies.acknowledge_name",),
-    "map": ("segments.map_shared",),
+    "map": ("memory.move", "memory.map_segment"),
     "release": ("strategies.release_segment",),
     "last-release": ("strategies.release_segment",),
 }

@@ -31,6 +31,7 @@ from contextlib import closing
 from itertools import chain, starmap
 from typing import Any
 
+from .. import atomic
 from ..descriptors import (
     RIGHTS,
     OwnedDescriptor,
@@ -155,7 +156,7 @@ def _send(
     until = 0.0
     while True:
         try:
-            return into.extend(starmap(end.sendmsg, (arguments,)))
+            return atomic.append(into, end.sendmsg, *arguments)
         except OSError as error:
             pass_on(error)
             if error.errno != errno.ETOOMANYREFS:

@@ -15,12 +15,10 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
-from itertools import starmap
 from multiprocessing import queues, synchronize, util
-from operator import attrgetter
 from typing import Any, ClassVar
 
-from .. import protocol
+from .. import atomic, protocol
 from ..errors import pass_on
 from ..protocol import Message
 from .connection import Connection, Pipe
@@ -31,15 +29,12 @@ ROOM = 20 << 10
 It takes some thirty small messages. What waits behind them has no descriptor in flight.
 """
 
-# The `with` of these is made of functions of C, as the module on finalizers asks: no
-# signal handler runs between them and the block. Looking them up comes before both.
-
 
 class _ThreadCondition(threading.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
-    __enter__: Any = property(attrgetter("_lock.__enter__"))
-    __exit__: Any = property(attrgetter("_lock.__exit__"))
+    __enter__ = atomic.method_of("_lock.__enter__")
+    __exit__ = atomic.method_of("_lock.__exit__")
 
     def notify(self, n: int = 1) -> None:
         """Wake all who wait: an interrupted call may have left one who does not."""
@@ -49,8 +44,8 @@ class _ThreadCondition(threading.Condition):
 class _ProcessCondition(synchronize.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
-    __enter__: Any = property(attrgetter("_lock._semlock.__enter__"))
-    __exit__: Any = property(attrgetter("_lock._semlock.__exit__"))
+    __enter__ = atomic.method_of("_lock._semlock.__enter__")
+    __exit__ = atomic.method_of("_lock._semlock.__exit__")
 
 
 class SimpleQueue(queues.SimpleQueue[Any]):
@@ -125,7 +120,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         message = protocol.pack_message(obj)
         place: list[bool] = []
         try:
-            place.extend(starmap(self._sem.acquire, ((block, timeout),)))
+            atomic.append(place, self._sem.acquire, block, timeout)
             if not place[0]:
                 raise queue.Full
             self._append(message)
@@ -146,7 +141,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 self._start_thread()
             # The thread goes on once this one leaves the lock.
             self._notempty.notify()
-            message.queued.extend(starmap(self._buffer.append, ((message,),)))
+            atomic.append(message.queued, self._buffer.append, message)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object, without a lock. Raises `queue.Empty`.

@@ -16,13 +16,13 @@ from sharedtensor_conformance.mutants.registry import mutant
 )
 def failure_to_map_keeps_the_descriptor(open_handle):
     """Where mapping a segment fails, its descriptor stays open."""
-    from sharedtensor import segments, strategies, transport
+    from sharedtensor import memory, strategies, transport
 
     def open_carelessly(self, target, token, nbytes, where):
         inode, descriptor = where
         owned = transport.take_descriptor(descriptor)
         fd, owned._descriptor.fd = owned.fd, -1
-        segments.map_shared(target, fd)
+        memory.map_segment(target, fd)
         segment = strategies.Segment(self, token, nbytes, inode)
         segment._descriptor.fd = fd
         return segment
