@@ -6,7 +6,7 @@ a forgotten wait reads old data, memory freed too early reads 0xDB, a pointer of
 another process is refused. It has no threads. It is not CUDA: everything that
 it yields is called `sim`.
 
-The rules, each with its basis, are in `rules`; `tests/cuda` has a test for each.
+`docs/guides/cuda-protocol.md` has the rules, and `tests/cuda` a test for each.
 """
 
 from __future__ import annotations
