@@ -4,24 +4,29 @@ There is no other state that sharing changes, but for what `names`, `announcemen
 the devices keep of their own.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 import weakref
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .errors import NestedMoveError
-from .shareable import StorageLike
 from .strategies import Segment
+
+if TYPE_CHECKING:
+    from .storage import Storage
 
 DEFAULT_STRATEGY = "file_descriptor"
 
 strategy = DEFAULT_STRATEGY
 """The name of the strategy for what is shared next. Clauses STRAT-1, STRAT-6."""
 
-known: "weakref.WeakValueDictionary[str, StorageLike]" = weakref.WeakValueDictionary()
+known: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
 """The storages that have a segment to themselves in this process, by its token."""
 
-common: "weakref.WeakValueDictionary[str, Segment]" = weakref.WeakValueDictionary()
+common: weakref.WeakValueDictionary[str, Segment] = weakref.WeakValueDictionary()
 """The segments that several storages lie in and this process holds, by token."""
 
 moving = threading.RLock()
@@ -37,7 +42,7 @@ block has the lock taken, since there the change stays half done.
 """
 
 
-def changing(storages: Iterable[StorageLike]) -> threading.Lock:
+def changing(storages: Iterable[Storage]) -> threading.Lock:
     """Return what a `with` enters to move or resize storages, after `moving`.
 
     The holder of `moving` can take it again. So a signal handler or a finalizer that

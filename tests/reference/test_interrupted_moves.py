@@ -18,7 +18,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import Interrupt, interrupted_at
 from reference_peer import eventually, own_names
-from sharedtensor import memory, protocol, segments, state, transport
+from sharedtensor import memory, segments, state, transport
 
 MOST_CALLS = 3000
 NO_THREADS = 1
@@ -181,7 +181,7 @@ def test_an_interrupted_receive_leaves_no_name(strategy):
     def read():
         ours.send(sharedtensor.arange(3).share_memory_())
         state.known.clear()
-        payload, descriptors = protocol.read_message(theirs)
+        payload, descriptors = theirs.receive()
         return transport.Inbox(descriptors, payload)
 
     def receive(inbox):

@@ -35,7 +35,7 @@ class _Numbered(SimpleQueue):
         while True:
             taken: list[Any] = []
             try:
-                received = self._reader.receive(taken=taken)
+                received = self._reader.receive(True, taken)
                 return protocol.unpack_message(*received)
             except Exception as error:
                 message = payload_of(taken)

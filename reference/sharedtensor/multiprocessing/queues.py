@@ -275,6 +275,7 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
             try:
                 super()._append(message)
             finally:
+                # No call is in this line, so no signal handler runs before `release`.
                 if message.outbox.sent or message.queued:
                     self._unfinished_tasks.release()
 

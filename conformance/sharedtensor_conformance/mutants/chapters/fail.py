@@ -181,17 +181,21 @@ def receiver_copies_without_mappings(reserve, map_segment):
     return reserve_or_allocate, map_or_read
 
 
-@mutant("receiver_gives_up_after_a_refusal", "FAIL-2", replaces="protocol.read_message")
-def receiver_gives_up_after_a_refusal(read_message):
+@mutant(
+    "receiver_gives_up_after_a_refusal",
+    "FAIL-2",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def receiver_gives_up_after_a_refusal(receive):
     """A connection whose message was refused has lost the next one, too."""
 
     def read(channel, wait=True, *taken):
         try:
-            return read_message(channel, wait, *taken)
+            return receive(channel, wait, *taken)
         except BlockingIOError:
             raise
         except OSError:
-            channel.poll(0.2) and read_message(channel, wait)
+            channel.poll(0.2) and receive(channel, wait)
             raise
 
     return read
@@ -357,8 +361,12 @@ def refusal_keeps_a_descriptor(share_storage):
     return share
 
 
-@mutant("signal_ends_the_wait", "FAIL-9", replaces="protocol.read_message")
-def signal_ends_the_wait(read_message):
+@mutant(
+    "signal_ends_the_wait",
+    "FAIL-9",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def signal_ends_the_wait(receive):
     """A receiver that is interrupted while it waits raises instead of going on."""
 
     def interrupt(*ignored):
@@ -367,10 +375,10 @@ def signal_ends_the_wait(read_message):
     def read(channel, wait=True, *taken):
         before = signal.getsignal(signal.SIGALRM)
         if not wait or not callable(before):
-            return read_message(channel, wait, *taken)
+            return receive(channel, wait, *taken)
         signal.signal(signal.SIGALRM, interrupt)
         try:
-            return read_message(channel, wait, *taken)
+            return receive(channel, wait, *taken)
         finally:
             signal.signal(signal.SIGALRM, before)
 

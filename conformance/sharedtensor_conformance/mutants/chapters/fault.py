@@ -54,15 +54,19 @@ def receiver_asks_its_sender(export_descriptor):
     return sender_hands_out_descriptors(export_descriptor)
 
 
-@mutant("lost_message_is_none", "FAULT-4", replaces="protocol.read_message")
-def lost_message_is_none(read_message):
+@mutant(
+    "lost_message_is_none",
+    "FAULT-4",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def lost_message_is_none(receive):
     """A message for whose descriptors there is no room arrives as None."""
     from sharedtensor import ResourceError
     from sharedtensor.descriptors import ReceivedDescriptors
 
     def read(channel, *how):
         try:
-            return read_message(channel, *how)
+            return receive(channel, *how)
         except ResourceError:
             return pickle.dumps(None), ReceivedDescriptors()
 
