@@ -180,7 +180,7 @@ def move(source: Memory | Group, fd: int, then: Sequence[Call]) -> None:
         write_bytes(fd, source)
     pieces = source.pieces
     if len(pieces) > 1 or not _move_piece(pieces[0], fd, then):
-        _move_pieces(source, fd, then)
+        _move_pieces(pieces, fd, then)
 
 
 def _move_piece(piece: Piece, fd: int, then: Sequence[Call]) -> bool:
@@ -195,8 +195,7 @@ def _move_piece(piece: Piece, fd: int, then: Sequence[Call]) -> bool:
     return all(atomic.are_right(calls, (piece.nbytes, piece.address)))
 
 
-def _move_pieces(source: Memory | Group, fd: int, then: Sequence[Call]) -> None:
-    pieces = source.pieces
+def _move_pieces(pieces: Sequence[Piece], fd: int, then: Sequence[Call]) -> None:
     calls, results = _writing(fd, pieces)
     written = len(calls)
     undo: list[Call] = []
@@ -205,7 +204,8 @@ def _move_pieces(source: Memory | Group, fd: int, then: Sequence[Call]) -> None:
         results += piece.address, None
     calls += *then, (undo.clear,)
     while (made := atomic.call_while_right(calls, results, undo)) < written:
-        write_bytes(fd, source)  # which says why it cannot, if there is no room by now
+        for piece in pieces:
+            _write_piece(fd, piece)  # which says why it cannot, if there is no room
     if made < len(calls):
         nbytes = sum(piece.capacity for piece in pieces)
         raise _refused(f"Mapping a segment of {nbytes} bytes")

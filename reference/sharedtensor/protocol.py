@@ -26,6 +26,7 @@ from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import announcements, memory, segments, state, strategies, transport
+from .atomic import Call
 from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
 from .errors import (
     PACKAGE,
@@ -193,7 +194,12 @@ def move_together(storages: list[Storage]) -> None:
     places = list(zip(storages, group.offsets, strict=True))
     segment.storages = {offset: weakref.ref(storage) for storage, offset in places}
     remember_segment(segment)
-    move_into(segment, group, places)
+    then = [
+        (setattr, storage, name, value)
+        for storage, offset in places
+        for name, value in (("offset", offset), ("segment", segment))
+    ]
+    move_into(segment, group, storages, then)
 
 
 def move_storage(storage: Storage) -> None:
@@ -205,29 +211,26 @@ def move_storage(storage: Storage) -> None:
     """
     segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
     remember_storage(storage, segment)
-    move_into(segment, storage.memory, [(storage, 0)])
+    has_moved = setattr, storage, "segment", segment
+    move_into(segment, storage.memory, [storage], [has_moved])
 
 
 def move_into(
     segment: strategies.Segment,
     source: strategies.Source,
-    places: list[tuple[Storage, int]],
+    storages: list[Storage],
+    then: list[Call],
 ) -> None:
-    """Move storages into a new segment, each to an offset there.
+    """Move the memory of storages into a new segment, which can be found already.
 
-    The segment can be found already. Whatever is raised, and wherever it arises, all
-    have moved and know the segment, or nothing has happened. Clauses START-4, FAIL-6,
-    FAULT-2.
+    The calls in `then` say that they are in the segment, in the same step of C. So
+    whatever is raised, and wherever it arises, all have moved and know the segment, or
+    nothing has happened. Clauses START-4, FAIL-6, FAULT-2.
     """
-    then = [
-        (setattr, storage, name, value)
-        for storage, offset in places
-        for name, value in (("offset", offset), ("segment", segment))
-    ]
     try:
         segment.strategy.allocate(segment, source, then)
     except BaseException:
-        if places[0][0].segment is not segment:
+        if storages[0].segment is not segment:
             state.known.pop(segment.token, None)
             strategies.release_segment(segment)
         raise

@@ -53,12 +53,13 @@ def changing(storages: Iterable[Storage]) -> threading.Lock:
     global _changes
     ids = frozenset(map(id, storages))
     under_way = [each for each in _changes if each[1].locked()]
-    if not all(ids.isdisjoint(others) for others, _ in under_way):
-        raise NestedMoveError(
-            "A storage was to be moved into shared memory or resized by code that "
-            "has interrupted the call which does so already, such as a signal "
-            "handler or a finalizer. Do it when that call has returned."
-        )
+    for others, _ in under_way:
+        if not ids.isdisjoint(others):
+            raise NestedMoveError(
+                "A storage was to be moved into shared memory or resized by code that "
+                "has interrupted the call which does so already, such as a signal "
+                "handler or a finalizer. Do it when that call has returned."
+            )
     # Not a context manager in Python: an exception of a signal handler can arise where
     # its `__exit__` begins, and the storages could never be changed again (FAULT-2).
     block = threading.Lock()
