@@ -106,9 +106,10 @@ def set_strategy(name: str) -> None:
 def child_settings() -> tuple[str, str]:
     """Return what a child takes over from its parent: strategy and program.
 
-    Clause START-6.
+    Only `file_system` needs a program, with its manager. Clauses START-6, MGR-5.
     """
-    return state.strategy, strategies.program_of_child(state.strategy)
+    needs_program = state.strategy == strategies.FileSystem.name
+    return state.strategy, program.current() if needs_program else ""
 
 
 def enter_child(strategy: str, program_id: str) -> None:

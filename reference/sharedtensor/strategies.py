@@ -1,19 +1,20 @@
 """Sharing strategies: how a handle names a segment of host memory.
 
-A strategy is one object that allocates segments, exports their handles, opens handles,
-and releases segments. A storage keeps the segment that it has, whatever the current
-strategy is (clause STRAT-4), and each handle names its own strategy, so processes with
-different strategies understand each other (clause STRAT-5).
+A strategy is one object that makes segments, exports their handles, opens handles, and
+releases segments. What it cannot do it raises as a `HandleError` or `ResourceError`,
+and nothing is left of the attempt.
 
-Whoever opens a handle has a reference of its own to the segment, and needs nothing of
-the sender any more.
+A storage keeps the segment that it has, whatever the current strategy is (clause
+STRAT-4). Each handle names its own strategy, so processes with different strategies
+understand each other (clause STRAT-5). A process that has opened a handle has a
+reference of its own to the segment, and needs nothing of the sender any more.
 """
 
 import contextlib
 import os
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from . import announcements, atomic, memory, segments, transport
 from .descriptors import OwnedDescriptor
@@ -79,53 +80,6 @@ class Segment(OwnedDescriptor):
 Source = memory.Memory | memory.Group
 
 
-class Strategy(Protocol):
-    """What the protocol asks of a strategy."""
-
-    @property
-    def name(self) -> str:
-        """What `set_sharing_strategy` calls it."""
-        ...
-
-    def new_segment(self, nbytes: int) -> Segment:
-        """Return a segment that has a token, and nothing else yet."""
-        ...
-
-    def allocate(
-        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
-    ) -> None:
-        """Make the memory of a new segment, and move `source` there.
-
-        The calls in `then` belong to the move: see `memory.move`. If they are not made,
-        `release` removes what there is of the segment. Raises `ResourceError`.
-        """
-
-    def export(self, segment: Segment) -> tuple[Any, ...]:
-        """Return what a handle says beyond strategy, token and size."""
-        ...
-
-    def open(
-        self, target: memory.Memory, token: str, nbytes: int, where: tuple[Any, ...]
-    ) -> Segment:
-        """Return the segment that a handle names, mapped over `target`.
-
-        Raises `HandleError` or `ResourceError`; then nothing is left of the attempt.
-        """
-        ...
-
-    def map_again(self, target: memory.Memory, segment: Segment) -> None:
-        """Map a segment of this process over `target`, of the same size.
-
-        Raises `HandleError` or `ResourceError`.
-        """
-
-    def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
-        """Do without a handle that names a segment this process has already."""
-
-    def release(self, segment: Segment) -> None:
-        """Give back the descriptor or the name."""
-
-
 class FileDescriptor:
     """A segment without a name, and a descriptor for a handle.
 
@@ -141,7 +95,11 @@ class FileDescriptor:
     def allocate(
         self, segment: Segment, source: Source, then: Sequence[atomic.Call]
     ) -> None:
-        """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
+        """Make a sealed memory file and move `source` there, as by `memory.move`.
+
+        Until the calls in `then` are made, `release` removes what there is of it.
+        Clauses FD-1, FD-4, FAIL-8.
+        """
         fd = segments.create_unnamed(segment.token, segment)
         segment.keep(in_children=True)
         segment.inode = os.fstat(fd).st_ino
@@ -214,9 +172,9 @@ class FileSystem:
     def allocate(
         self, segment: Segment, source: Source, then: Sequence[atomic.Call]
     ) -> None:
-        """Make a file that only this user can open.
+        """Make a file that only this user can open, and move `source` there.
 
-        Clauses FS-1, FS-3, FAIL-8, SEC-1.
+        As that of `FileDescriptor`. Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
         owned = create_name(segment.token)
         try:
@@ -274,13 +232,8 @@ class FileSystem:
         """
         segment.close()
         segment.mapping = segment.held = None
-        give_name_up(segment.token)
-
-
-def give_name_up(name: str) -> None:
-    """Hold a name no more, nor what this process keeps for the next message with it."""
-    announcements.last.discard()
-    program.remove_unless_held(name)
+        announcements.last.discard()
+        program.remove_unless_held(segment.token)
 
 
 def create_name(name: str) -> OwnedDescriptor:
@@ -300,6 +253,8 @@ def release_segment(segment: Segment) -> None:
     """Give back a segment's descriptor or name. Clauses LIFE-7, FD-2, FS-2."""
     segment.strategy.release(segment)
 
+
+Strategy = FileDescriptor | FileSystem
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy for strategy in (FileDescriptor(), FileSystem())
@@ -322,11 +277,3 @@ def find_strategy(name: str) -> Strategy:
 def get_all_sharing_strategies() -> set[str]:
     """Return the names of the strategies that this system supports. Clause STRAT-1."""
     return set(STRATEGIES)
-
-
-def program_of_child(strategy: str) -> str:
-    """Return the program that a child with that strategy belongs to, if it needs one.
-
-    No other strategy starts a manager. Clause MGR-5.
-    """
-    return program.current() if strategy == FileSystem.name else ""

@@ -249,15 +249,11 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._given_up = thread
             wanted.clear()
             self._notempty.notify()
-            self._forget_thread()
+            for made in (self._jointhread, self._close):
+                if made is not None:
+                    made.cancel()
+            self._jointhread = self._close = self._thread = None
             raise
-
-    def _forget_thread(self) -> None:
-        """Be as if no thread had been started."""
-        for made in (self._jointhread, self._close):
-            if made is not None:
-                made.cancel()
-        self._jointhread = self._close = self._thread = None
 
 
 class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
