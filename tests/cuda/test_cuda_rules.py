@@ -17,8 +17,6 @@ from sharedtensor import cuda
 from sharedtensor.cuda import (
     shared_file,
     simulated,
-    simulated_memory,
-    simulated_streams,
 )
 from sharedtensor.cuda.errors import (
     DeviceHandleError,
@@ -347,7 +345,7 @@ def test_work_pending_at_the_end_of_its_process_is_dropped(device):
 
 
 def test_a_full_log_and_an_oversized_copy_are_done_in_order(device, monkeypatch):
-    monkeypatch.setattr(simulated_streams, "LOG_BYTES", 128)
+    monkeypatch.setattr(simulated.streams, "LOG_BYTES", 128)
     pointer = device.allocate(512)
     device.copy_to_device(pointer, b"a" * 512)
     log = device._memory.processes[device._memory.own_process]
@@ -594,7 +592,7 @@ def _open_inodes():
     inodes = set()
     for path in glob.glob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it ended, or is another user's
-            if simulated_memory.FILE_NAME in os.readlink(path):
+            if simulated.memory.FILE_NAME in os.readlink(path):
                 inodes.add(os.stat(path).st_ino)
     return inodes
 
@@ -602,4 +600,4 @@ def _open_inodes():
 def test_a_shared_file_cannot_be_shrunk_under_its_users(device):
     with open(device.address.path, "r+b") as file, pytest.raises(PermissionError):
         os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size - 1)
-    assert shared_file.find_in(os.getpid(), simulated_memory.FILE_NAME)
+    assert shared_file.find_in(os.getpid(), simulated.memory.FILE_NAME)

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from .errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
-from .shared_file import TOKEN_BYTES, Address, find_in
-from .simulated_memory import ALIGNMENT, SimulatedMemory, file_name
-from .simulated_streams import SimulatedStreams
+from ..errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
+from ..shared_file import TOKEN_BYTES, Address, find_in
+from .memory import ALIGNMENT, SimulatedMemory, file_name
+from .streams import SimulatedStreams
 
 VARIABLE = "SHAREDTENSOR_SIMULATED_DEVICE"
 DEVICES = 2
