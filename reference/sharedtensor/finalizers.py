@@ -4,10 +4,10 @@ Python runs finalizers wherever the garbage collector strikes: in any thread, be
 any two operations, also in a thread that holds the very lock that the finalizer needs.
 A finalizer that waits for a lock can therefore wait for itself.
 
-Here it queues a job instead, which is an atomic operation. If nobody holds the lock the
+Here it queues a job instead, which is an atomic operation. If the lock is free the
 job runs at once, and else when the holder releases it: the holder looks at the queue
 once more after that. Either it sees the new job, or the job came later, and then the
-lock was free for whoever queued it. No job is stranded and no finalizer waits.
+lock was free for the thread that queued it. No job is stranded and no finalizer waits.
 
 The lock is taken by a ``with`` of C alone: see `atomic`. Otherwise an exception of a
 signal handler could leave it taken for ever (clause FAULT-2).

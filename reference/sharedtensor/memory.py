@@ -2,7 +2,7 @@
 
 A storage begins in private anonymous memory, so that a fork copies it (clause START-4).
 When it is shared, its bytes are copied into a segment, and the segment is mapped over
-the very same pages of the address space. Whoever holds a bare address, such as a NumPy
+the very same pages of the address space. What holds a bare address, such as a NumPy
 array, a DLPack consumer or a view, sees the same bytes before and after (clauses
 SHARE-9 and SHARE-10). Receivers use the same device: they reserve anonymous memory and
 map the segment over it, which costs them no second descriptor.
@@ -23,8 +23,8 @@ What writes without the interpreter's lock is not held up: a thread within an op
 of NumPy that has released it, or a thread of another library. What it writes between
 the copy and the mapping can be lost, in this process as well, even part of one `+=`.
 Nothing orders such a write and the move, and no clause promises it: CHAN-7 is about
-what is written when the call has returned. Whoever shares a tensor waits for such
-operations on it first.
+what is written when the call has returned. A program waits for such operations on a
+tensor before it shares it.
 
 Several memories can move into one segment: a `Group`. Each keeps its address, so each
 has pages of its own there. What lies side by side in the address space, as memories do

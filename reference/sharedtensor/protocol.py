@@ -92,7 +92,7 @@ def get_sharing_strategy() -> str:
 def set_sharing_strategy(name: str) -> None:
     """Make a strategy the current one, for storages that are shared from now on.
 
-    Raises `StrategyError` and changes nothing where the name is none. Clauses STRAT-2,
+    Raises `StrategyError` for another name, and changes nothing then. Clauses STRAT-2,
     STRAT-3, FAIL-10.
     """
     set_strategy(strategies.find_strategy(name).name)
@@ -755,7 +755,7 @@ def find_storage(token: str) -> Storage | None:
 def remember_storage(storage: Storage, segment: strategies.Segment) -> Storage:
     """Make a storage findable as long as it lives, and return it.
 
-    One that is moving is in its segment when somebody can look for it: before, no
+    One that is moving is in its segment before a thread can look for it: until then no
     handle has the token. If another thread was faster, return that one's. Clauses
     RESHARE-3, RESHARE-4.
     """
@@ -786,8 +786,8 @@ def rebuild_tensor(
 ) -> T:
     """Return a new leaf over the storage, through the same window.
 
-    Each arrival is a tensor of its own, with a grad of its own. The arguments and the
-    options are for `__new__`. Clauses VIEW-1, VIEW-2, GRAD-1, GRAD-9, KIND-3, SEC-7.
+    Each arrival is a new tensor with its own grad. The arguments and the options are
+    for `__new__`. Clauses VIEW-1, VIEW-2, GRAD-1, GRAD-9, KIND-3, SEC-7.
 
     Raises `HandleError` if the window does not lie within the storage.
     """

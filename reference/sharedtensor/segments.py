@@ -24,7 +24,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def new_token() -> str:
-    """Return what tells a segment from all others, and nobody can guess.
+    """Return what tells a segment from all others, and cannot be guessed.
 
     Clauses FS-5, SEC-3.
     """

@@ -68,8 +68,8 @@ def changing(storages: Iterable[Storage]) -> threading.Lock:
 
 
 # By functions of C: an exception of a signal handler that arises in a hook of Python is
-# ignored, and the rest of the hook is not done. A child has a lock that nobody holds,
-# since whoever held it is not in the child. Clauses FAULT-2, THREAD-3.
+# ignored, and the rest of the hook is not done. A child has a free lock, since
+# the thread that held it is not in the child. Clauses FAULT-2, THREAD-3.
 os.register_at_fork(
     before=moving.acquire,
     after_in_parent=moving.release,

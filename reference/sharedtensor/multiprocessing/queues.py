@@ -1,7 +1,7 @@
 """Queues over connections that carry descriptors.
 
 They are the standard library's queues but for three things. Their pipes are ours, so
-what was put survives the process that put it (clause LIFE-5). Nobody locks them, since
+what was put survives the process that put it (clause LIFE-5). They need no lock, since
 a message is one packet: a consumer that is killed while it waits takes no lock along
 that the others would need. And `Queue.put` pickles in the caller, where the standard
 library leaves that to a thread: when `put` returns, the tensors are shared (clause
@@ -159,7 +159,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 pass_on(error)
                 continue  # another consumer was faster
             finally:
-                # It is no more in here, received or lost. No signal handler runs
+                # It has left the queue, received or lost. No signal handler runs
                 # before the call. Clauses FAIL-2, FAIL-7, FAULT-2.
                 if taken and taken[0][0]:
                     self._sem.release()
@@ -167,11 +167,11 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         raise queue.Empty
 
     def close(self) -> None:
-        """Put no more here, as the standard library documents it.
+        """Refuse further messages, as the standard library documents it.
 
-        The end to receive from goes at once, for nobody receives from a closed queue.
-        The other one stays with a thread until its last message is written. A queue
-        that nobody has put on in this process stays as it is. Clause LIFE-13.
+        The end to receive from is closed at once, for a closed queue is not received
+        from. The other one stays with a thread until its last message is written. A
+        queue that this process has not put on stays as it is. Clause LIFE-13.
         """
         super().close()
         if self._thread is not None:
@@ -277,7 +277,7 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
 
 
 def _withdraw(buffer: deque[Any]) -> None:
-    """Let go of what messages hold that this process will not write."""
+    """Release what messages hold that this process will not write."""
     for message in buffer:
         if isinstance(message, Message):
             protocol.withdraw_message(message)
@@ -295,7 +295,7 @@ def _feed(
     """Write messages until the queue is closed; a failure costs one message alone.
 
     Do nothing where the call that began it has raised: then nothing is `wanted`. Once
-    the queue is closed or dropped, what nobody can receive any more goes in silence:
+    the queue is closed or dropped, what no process can receive is dropped silently:
     clause LIFE-13.
     """
     last = queues._sentinel  # type: ignore[attr-defined]
