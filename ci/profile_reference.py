@@ -68,7 +68,7 @@ def one_message(stopwatch: Stopwatch, reader: Any, writer: Any) -> None:
         message = protocol.pack_message(tensor)
     with stopwatch.over("write and read"):
         protocol.write_message(message, writer)
-        received = protocol.read_message(reader)
+        received = reader.receive()
     assert tensor.storage.segment is not None, "it is shared"
     del state.known[tensor.storage.segment.token]  # as in another process
     with stopwatch.over("unpack"):

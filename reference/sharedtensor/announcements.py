@@ -1,4 +1,4 @@
-"""How the names in a message are held while it is in flight, and by nobody else.
+"""How a message itself holds the names in it while it is in flight.
 
 The thread that pickles knows which way applies:
 
@@ -33,7 +33,7 @@ def announce_name(name: str, owner: Any) -> Any:
 
 
 def discard(announcement: Any) -> None:
-    """Do without what holds the name of a handle: this process holds it itself."""
+    """Close what holds the name of a handle: this process holds it itself by now."""
     if announcement is not None:
         transport.take_descriptor(announcement).close()
 

@@ -1,11 +1,10 @@
 """Descriptors that this package has opened, and who closes them.
 
 Each belongs to an object from the very call of C that opens it, receives it, or passes
-it on: an exception of a signal handler, such as that of Ctrl-C, can arise wherever such
-a call comes back, and not within it. They are closed with their owner, so none is lost
-(clause FAULT-2), and in a forked child at once: what a process sends or receives does
-not stay in its children. What the kernel hands to another thread just when this one
-forks is in no object yet: a child keeps it until its end.
+it on: see `atomic`. They are closed with their owner, so none is lost (clause FAULT-2),
+and in a forked child at once: what a process sends or receives does not stay in its
+children. What the kernel hands to another thread just when this one forks is in no
+object yet: a child keeps it until its end.
 
 One that is kept for long is used and closed only while it refers to what it did: a
 program that closes all descriptors, as daemons do, has files of its own under these
@@ -17,11 +16,10 @@ import fcntl
 import os
 import socket
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import chain, repeat, starmap
 from typing import Any, TypeVar
 
+from . import atomic
 from .errors import descriptor_error, pass_on
 
 Result = TypeVar("Result")
@@ -123,17 +121,13 @@ class OwnedDescriptor(ClosedInChildren):
         """Return the owners of the two descriptors that a function of C returns."""
         first, second = cls(), cls()
         made = first._descriptor, second._descriptor
-        opened = chain.from_iterable(starmap(call, (arguments,)))
-        deque(map(setattr, made, repeat("fd"), opened), maxlen=0)
+        atomic.assign_each(made, "fd", call, *arguments)
         return first, second
 
     def open(self, call: Callable[..., int], *arguments: Any) -> int:
-        """Own the descriptor that a function of C returns, and return it.
-
-        By one call of C, in which no signal handler runs.
-        """
+        """Own the descriptor that a function of C returns, and return it."""
         made = self._descriptor
-        any(map(setattr, (made,), ("fd",), starmap(call, (arguments,))))
+        atomic.assign(made, "fd", call, *arguments)
         return made.fd
 
     def keep(self, in_children: bool = False) -> None:
@@ -213,7 +207,7 @@ class ReceivedDescriptors(ClosedInChildren):
             arguments: what it is given.
         """
         self._packets = taken
-        taken.extend(starmap(call, (arguments,)))
+        atomic.append(taken, call, *arguments)
         data, ancillary, flags, _ = taken[0]
         if ancillary:
             self._sort_in()

@@ -141,7 +141,7 @@ def pass_on(error: BaseException) -> None:
     """Raise an exception again that a signal handler has raised.
 
     A handler raises what it likes, such as the `TimeoutError` of a watchdog, and its
-    caller waits for that very exception. So whoever catches an error of the system
+    caller waits for that very exception. So code that catches an error of the system
     calls this first. Clauses THREAD-5, THREAD-6.
     """
     if is_of_handler(error):

@@ -4,15 +4,13 @@ Python runs finalizers wherever the garbage collector strikes: in any thread, be
 any two operations, also in a thread that holds the very lock that the finalizer needs.
 A finalizer that waits for a lock can therefore wait for itself.
 
-Here it queues a job instead, which is an atomic operation. If nobody holds the lock the
+Here it queues a job instead, which is an atomic operation. If the lock is free the
 job runs at once, and else when the holder releases it: the holder looks at the queue
 once more after that. Either it sees the new job, or the job came later, and then the
-lock was free for whoever queued it. No job is stranded and no finalizer waits.
+lock was free for the thread that queued it. No job is stranded and no finalizer waits.
 
-An exception of a signal handler, such as that of Ctrl-C, can arise after any call. One
-that arises between taking a lock and the block that releases it leaves the lock taken
-for ever. Only a `with` whose two methods are functions of C has no such place, so the
-lock is taken by nothing else (clause FAULT-2).
+The lock is taken by a ``with`` of C alone: see `atomic`. Otherwise an exception of a
+signal handler could leave it taken for ever (clause FAULT-2).
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
+from . import atomic
 from .errors import pass_on
 
 P = ParamSpec("P")
@@ -45,18 +43,9 @@ class FinalizerLock:
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
         self._lock = threading.RLock()  # it knows its owner
-        self._if_free = self._without_waiting()
-
-    def _without_waiting(self) -> AbstractContextManager[bool]:
-        """Return what a `with` enters and leaves by functions of C, and by no others.
-
-        It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
-        """
-        take = functools.partial(self._lock.acquire, False)
-        give = self._lock.__exit__
-        methods = {"__enter__": staticmethod(take), "__exit__": staticmethod(give)}
-        made: Any = type("WithoutWaiting", (), methods)()
-        return cast("AbstractContextManager[bool]", made)
+        # It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
+        take_if_free = functools.partial(self._lock.acquire, False)
+        self._if_free: Any = atomic.Block(take_if_free, self._lock.__exit__)
 
     def is_owned(self) -> bool:
         """Return whether this thread holds the lock."""

@@ -2,7 +2,7 @@
 
 A storage begins in private anonymous memory, so that a fork copies it (clause START-4).
 When it is shared, its bytes are copied into a segment, and the segment is mapped over
-the very same pages of the address space. Whoever holds a bare address, such as a NumPy
+the very same pages of the address space. What holds a bare address, such as a NumPy
 array, a DLPack consumer or a view, sees the same bytes before and after (clauses
 SHARE-9 and SHARE-10). Receivers use the same device: they reserve anonymous memory and
 map the segment over it, which costs them no second descriptor.
@@ -11,21 +11,20 @@ The memory is a Python `mmap` object. Its buffer protocol counts the arrays that
 and it is unmapped when the last of them is gone, whatever has become of the storage.
 
 Signal handlers and other threads may write while the bytes are copied, and no write
-must be lost. So the bytes are copied and the segment is mapped in one call from the
-interpreter's view: no Python code runs between the two. With other threads about, the
-bytes are copied before as well, while the threads go on, which takes all the memory
-that the segment needs.
+must be lost. So `move` copies the bytes and maps the segment in one call of C: no
+Python code runs between the two. With other threads about, it copies the bytes before
+as well, while the threads go on, which takes all the memory that the segment needs.
 
-The same call says that the memory has moved. An exception of a signal handler arises
-before it or after it, so it finds the memory private, as it was, or in a segment that
-its storage knows.
+The same call of C sets the segment of the storages that move. An exception of a signal
+handler arises before it or after it, so it finds the memory private, as it was, or in a
+segment that its storage knows.
 
 What writes without the interpreter's lock is not held up: a thread within an operation
 of NumPy that has released it, or a thread of another library. What it writes between
 the copy and the mapping can be lost, in this process as well, even part of one `+=`.
 Nothing orders such a write and the move, and no clause promises it: CHAN-7 is about
-what is written when the call has returned. Whoever shares a tensor waits for such
-operations on it first.
+what is written when the call has returned. A program waits for such operations on a
+tensor before it shares it.
 
 Several memories can move into one segment: a `Group`. Each keeps its address, so each
 has pages of its own there. What lies side by side in the address space, as memories do
@@ -33,16 +32,14 @@ that were made one after another, is one piece: written by one call and mapped b
 """
 
 import ctypes
-import functools
-import itertools
 import mmap
-import operator
 import os
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from . import atomic
+from .atomic import Call
 from .errors import pass_on, resource_error
 
 
@@ -63,13 +60,8 @@ _libc_alone = _declare(ctypes.PyDLL(None, use_errno=True))
 MAP_FIXED = 0x10
 PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+SHARED = mmap.MAP_SHARED
 LARGEST_WRITE = 1 << 30
-
-
-Call = tuple[Any, ...]
-"""A function that is no Python code, and its arguments."""
-
-_exhaust: Callable[[Iterable[object]], object] = functools.partial(deque, maxlen=0)
 
 
 class Piece(NamedTuple):
@@ -84,21 +76,14 @@ class Piece(NamedTuple):
 class Memory:
     """Private, zeroed, page-aligned memory of at least `nbytes` bytes.
 
-    `bytes` is a view of exactly `nbytes` of it, and `address` where it begins.
-    `is_written` says that `remap` has to write the bytes into the segment, `then` are
-    calls that it makes as soon as the segment is mapped; it sets `is_moved` then.
-    Raises `ResourceError` when the system has no memory or no mapping left: clause
-    FAIL-7.
+    `bytes` is a view of exactly `nbytes` of it, and `address` where it begins. Raises
+    `ResourceError` when the system has no memory or no mapping left: clause FAIL-7.
     """
 
-    __slots__ = ("address", "bytes", "capacity", "is_moved", "is_written", "then")
-
-    then: Sequence[Call]
+    __slots__ = ("address", "bytes", "capacity")
 
     def __init__(self, nbytes: int):
         self.capacity = whole_pages(nbytes)
-        self.then = ()
-        self.is_written = self.is_moved = False
         try:
             pages = mmap.mmap(-1, self.capacity, flags=PRIVATE, prot=PROTECTION)
         except OSError as error:
@@ -118,38 +103,23 @@ class Memory:
         """What moves into a segment: all of it, to the beginning."""
         return [Piece(self.address, self.bytes.nbytes, self.capacity, 0)]
 
-    def to_move(self, then: Sequence[Call]) -> "Memory":
-        """Return this memory for one move; `then` are calls that belong to it."""
-        made = Memory.__new__(Memory)
-        made.address, made.bytes = self.address, self.bytes
-        made.capacity, made.then = self.capacity, then
-        made.is_written = made.is_moved = False
-        return made
-
     def part(self, offset: int, nbytes: int) -> "Memory":
         """Return the `nbytes` at `offset` as memory that keeps all of this alive."""
-        made = Memory.__new__(Memory)
-        made.capacity = nbytes
-        made.then = ()
-        made.is_written = made.is_moved = False
-        made.bytes = self.bytes[offset : offset + nbytes]
-        made.address = self.address + offset
-        return made
+        part = Memory.__new__(Memory)
+        part.capacity = nbytes
+        part.bytes = self.bytes[offset : offset + nbytes]
+        part.address = self.address + offset
+        return part
 
 
 class Group:
     """Memories that move into one segment, each to whole pages of its own there.
 
     `offsets` says where each of them begins in it, `nbytes` how large it is, and
-    `bytes` are those of one of them; the others are those of `Memory`. The memories are
-    kept alive by whoever moves them.
+    `bytes` are those of one of them. The caller keeps the memories alive.
     """
 
-    __slots__ = (
-        *("bytes", "is_moved", "is_written", "nbytes", "offsets", "pages", "then"),
-    )
-
-    then: Sequence[Call]
+    __slots__ = ("bytes", "nbytes", "offsets", "pages")
 
     def __init__(self, memories: Sequence[Memory]):
         self.bytes = memories[0].bytes
@@ -160,8 +130,6 @@ class Group:
             offset += size
         self.offsets = [begins[memory.address] for memory in memories]
         self.nbytes = offset
-        self.then = ()
-        self.is_written = self.is_moved = False
 
     @property
     def pieces(self) -> list[Piece]:
@@ -188,22 +156,66 @@ def whole_pages(nbytes: int) -> int:
     return max(pages, 1) * mmap.PAGESIZE
 
 
-def write(fd: int, source: Memory | Group) -> None:
-    """Let `remap` write the bytes into the segment `fd`, or write them here as well.
+def map_segment(target: Memory, fd: int, sharing: int = SHARED) -> None:
+    """Map the segment `fd` over memory, whose bytes go. Clauses SHARE-1, SHARE-2.
 
-    `remap` writes as it maps, so that no write of others comes in between. Where other
-    threads are, they go on while the bytes are written here before. Writing is faster
-    than copying through a mapping, and lack of memory is an error of the call, where it
-    would be a SIGBUS there. The segment becomes as large as the bytes. Clauses FAIL-3,
-    FAIL-4, FAIL-5, FAIL-9, FS-7, SHARE-12. Raises `ResourceError`.
+    Its address stays. Raises `ResourceError`, and then the memory is as it was.
     """
-    source.is_written = True
+    mapping, *where = _mapping(target.pieces[0], fd, sharing)
+    if mapping(*where) != target.address:
+        raise _refused(f"Mapping a segment of {target.capacity} bytes")
+
+
+def move(source: Memory | Group, fd: int, then: Sequence[Call]) -> None:
+    """Copy memory into the segment `fd` and map that over it, in place.
+
+    The old pages go, and the address stays. The calls in `then` belong to the move.
+    Raises `ResourceError`; then the memory is as it was, and these calls have not been
+    made. Clauses SHARE-1, SHARE-9, SHARE-10, THREAD-6, FAIL-3, FAIL-4, FAIL-6, FAIL-9.
+
+    Writing is faster than copying through a mapping, and lack of memory is an error of
+    the call, where it would be a SIGBUS there.
+    """
     if len(sys._current_frames()) > 1:
         write_bytes(fd, source)
+    pieces = source.pieces
+    if len(pieces) > 1 or not _move_piece(pieces[0], fd, then):
+        _move_pieces(pieces, fd, then)
+
+
+def _move_piece(piece: Piece, fd: int, then: Sequence[Call]) -> bool:
+    """Move one piece, as nearly all memory is; return whether that went well.
+
+    It is faster than `_move_pieces`, and does not say what has gone wrong.
+    """
+    if not 0 < piece.nbytes <= LARGEST_WRITE:
+        return False
+    writing = _libc_alone.pwrite, fd, piece.address, piece.nbytes, piece.offset
+    calls = writing, _mapping(piece, fd, SHARED), *then
+    return all(atomic.are_right(calls, (piece.nbytes, piece.address)))
+
+
+def _move_pieces(pieces: Sequence[Piece], fd: int, then: Sequence[Call]) -> None:
+    calls, results = _writing(fd, pieces)
+    written = len(calls)
+    undo: list[Call] = []
+    for piece in pieces:
+        calls += _mapping(piece, fd, SHARED), _noting(undo, piece, fd)
+        results += piece.address, None
+    calls += *then, (undo.clear,)
+    while (made := atomic.call_while_right(calls, results, undo)) < written:
+        for piece in pieces:
+            _write_piece(fd, piece)  # which says why it cannot, if there is no room
+    if made < len(calls):
+        nbytes = sum(piece.capacity for piece in pieces)
+        raise _refused(f"Mapping a segment of {nbytes} bytes")
 
 
 def write_bytes(fd: int, source: Memory | Group) -> None:
-    """Write the bytes into a segment while other threads go on."""
+    """Write the bytes into a segment while other threads go on.
+
+    Raises `ResourceError`. Clauses FAIL-5, FS-7, SHARE-12.
+    """
     for piece in source.pieces:
         _write_piece(fd, piece)
 
@@ -218,54 +230,10 @@ def _write_piece(fd: int, piece: Piece) -> None:
         done += written
 
 
-def remap(target: Memory | Group, fd: int, sharing: int = mmap.MAP_SHARED) -> None:
-    """Map the segment `fd` over memory in place. Clauses SHARE-9, SHARE-10.
-
-    The old pages go and nobody's address changes. After `write` the bytes are written
-    first, with no Python code in between, nor before the calls in `then`: clause
-    THREAD-6. Raises `ResourceError`, and then the memory is as it was: clause FAIL-6.
-    """
-    pieces, flags = target.pieces, sharing | MAP_FIXED
-    if len(pieces) == 1 and _remap_piece(target, pieces[0], fd, flags):
-        return
-    calls, results = _writing(fd, pieces) if target.is_written else ([], [])
-    written = len(calls)
-    undo: list[Call] = []
-    for piece in pieces:
-        calls += _mapping(piece, fd, flags), (undo.extend, _taking_back(piece, fd))
-        results += piece.address, None
-    calls += *_moved(target), (undo.clear,)
-    while _call_each(calls, results, undo) < written:
-        write_bytes(fd, target)  # which says why it cannot, if there is no room by now
-    if not target.is_moved:
-        nbytes = sum(piece.capacity for piece in pieces)
-        raise _refused(f"Mapping a segment of {nbytes} bytes")
-
-
-def _remap_piece(target: Memory | Group, piece: Piece, fd: int, flags: int) -> bool:
-    """Map a segment over one piece, as nearly all memory is; return if it went well.
-
-    Without the lists of `_call_each`, which can tell what has gone wrong.
-    """
-    address, nbytes, capacity, offset = piece
-    where = address, capacity, PROTECTION, flags, fd, offset
-    if not (target.is_written or target.then):
-        return bool(_libc_alone.mmap(*where) == address)
-    if not (target.is_written and 0 < nbytes <= LARGEST_WRITE):
-        return False
-    writing = _libc_alone.pwrite, fd, address, nbytes, offset
-    calls = writing, (_libc_alone.mmap, *where), *_moved(target)
-    return all(_are_right(calls, (nbytes, address)))
-
-
-def _moved(target: Memory | Group) -> tuple[Call, ...]:
-    """Return the calls that say that memory has moved."""
-    return *target.then, (setattr, target, "is_moved", True)
-
-
-def _mapping(piece: Piece, fd: int, flags: int) -> Call:
+def _mapping(piece: Piece, fd: int, sharing: int) -> Call:
     """Return the call that maps a file over the pages of a piece."""
     address, _, capacity, offset = piece
+    flags = sharing | MAP_FIXED
     return _libc_alone.mmap, address, capacity, PROTECTION, flags, fd, offset
 
 
@@ -283,44 +251,11 @@ def _writing(fd: int, pieces: Sequence[Piece]) -> tuple[list[Call], list[int | N
     return calls, sizes
 
 
-def _taking_back(piece: Piece, fd: int) -> tuple[Call, Call]:
-    """Return the calls that make a piece private again, where another is refused.
-
-    Clause FAIL-6.
-    """
+def _noting(undo: list[Call], piece: Piece, fd: int) -> Call:
+    """Return the call that notes how a piece becomes private again. Clause FAIL-6."""
     address, nbytes, _, offset = piece
-    return (
-        _mapping(piece, -1, PRIVATE | MAP_FIXED),
-        (_libc_alone.pread, fd, address, nbytes, offset),
-    )
-
-
-def _are_right(calls: Iterable[Call], results: Iterable[int | None]) -> Iterator[bool]:
-    """Make calls as it is iterated, and say of each if it returned what it should.
-
-    Those beyond `results` return None. Lazy iterators, all of them in C: between the
-    calls the interpreter never gets to switch threads or to run the handler of a
-    signal.
-    """
-    found = itertools.starmap(operator.call, calls)
-    return map(operator.eq, found, itertools.chain(results, itertools.repeat(None)))
-
-
-def _call_each(
-    calls: Iterable[Call], results: Iterable[int | None], undo: Iterable[Call]
-) -> int:
-    """Make calls until one does not return what it should; return how many did.
-
-    Then make those that `undo` has by then. This is one call of C as well.
-    """
-    made: list[bool] = []
-    making = (
-        made.extend,
-        itertools.takewhile(operator.truth, _are_right(calls, results)),
-    )
-    undoing = _exhaust, itertools.starmap(operator.call, undo)
-    _exhaust(itertools.starmap(operator.call, (making, undoing)))
-    return len(made)
+    reading = _libc_alone.pread, fd, address, nbytes, offset
+    return undo.extend, (_mapping(piece, -1, PRIVATE), reading)
 
 
 def _refused(doing: str) -> OSError:

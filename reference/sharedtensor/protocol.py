@@ -10,6 +10,8 @@ that is replaced here is replaced everywhere: in storages, tensors and channels.
 conformance suite makes its mutants so.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import pickle
@@ -21,9 +23,10 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from multiprocessing import reduction
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import announcements, memory, segments, state, strategies, transport
+from .atomic import Call
 from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
 from .errors import (
     PACKAGE,
@@ -34,9 +37,16 @@ from .errors import (
     resource_error,
 )
 from .names import program
-from .shareable import StorageLike, TensorLike, Window
 
-T = TypeVar("T", bound=TensorLike)
+if TYPE_CHECKING:
+    from .multiprocessing.connection import Connection
+    from .storage import Storage
+    from .tensors import Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+Window = tuple[str, int, tuple[int, ...], tuple[int, ...]]
+"""What a tensor is on its storage: dtype, offset, shape and strides."""
 
 HANDLE_VERSION = 4
 """The version of handles: raised when they, or what is beside them, change."""
@@ -57,8 +67,9 @@ TABLE_SIZE = struct.Struct("!I")
 class Message:
     """A pickled object, and what travels beside its bytes.
 
-    It has a `reserve` of descriptors once `put` answers for it, so that no caller gets
-    an error any more. `queued` is empty until a queue keeps it to write it later.
+    Its caller answers for it until `outbox.sent` or `queued` has something in it: the
+    very call of C that writes it, or puts it into a queue, fills that list. `reserve`
+    is None unless the message waits in a queue.
     """
 
     __slots__ = ("outbox", "payload", "queued", "reserve")
@@ -68,37 +79,6 @@ class Message:
         self.outbox = outbox
         self.reserve: Reserve | None = None
         self.queued: list[object] = []
-
-
-class Channel(Protocol):
-    """What carries messages: one end of a pipe."""
-
-    def write(
-        self,
-        payload: Any,
-        descriptors: list[int] = ...,
-        wait: bool = ...,
-        sent: list[object] | None = ...,
-    ) -> None:
-        """Write one message, or raise `BlockingIOError` rather than wait.
-
-        Once it is written there is something in `sent`. Raises `ResourceError`.
-        """
-
-    def verify_sendable(self, payload: Any, count: int) -> None:
-        """Verify that a message can be written some time, with `count` descriptors.
-
-        Raises `ResourceError`.
-        """
-
-    def read(
-        self, wait: bool = ..., taken: list[Any] | None = ...
-    ) -> tuple[Any, ReceivedDescriptors]:
-        """Read one message, or raise `BlockingIOError` rather than wait.
-
-        What has left the channel is in `taken` from then on, come what may.
-        """
-        ...
 
 
 # Settings
@@ -112,7 +92,7 @@ def get_sharing_strategy() -> str:
 def set_sharing_strategy(name: str) -> None:
     """Make a strategy the current one, for storages that are shared from now on.
 
-    Raises `StrategyError` and changes nothing where the name is none. Clauses STRAT-2,
+    Raises `StrategyError` for another name, and changes nothing then. Clauses STRAT-2,
     STRAT-3, FAIL-10.
     """
     set_strategy(strategies.find_strategy(name).name)
@@ -126,9 +106,10 @@ def set_strategy(name: str) -> None:
 def child_settings() -> tuple[str, str]:
     """Return what a child takes over from its parent: strategy and program.
 
-    Clause START-6.
+    Only `file_system` needs a program, with its manager. Clauses START-6, MGR-5.
     """
-    return state.strategy, strategies.program_of_child(state.strategy)
+    needs_program = state.strategy == strategies.FileSystem.name
+    return state.strategy, program.current() if needs_program else ""
 
 
 def enter_child(strategy: str, program_id: str) -> None:
@@ -140,23 +121,19 @@ def enter_child(strategy: str, program_id: str) -> None:
 # Sharing
 
 
-def share_storage(storage: StorageLike) -> None:
+def share_storage(storage: Storage) -> None:
     """Move a storage once; a shared one stays where it is.
 
-    Clauses RESHARE-1, RESHARE-2, STRAT-4, and CHAN-5 for threads that race. Raises
-    `NestedMoveError`.
+    Clauses RESHARE-1, RESHARE-2, STRAT-4. Raises `NestedMoveError`.
     """
-    if storage.segment is None:
-        state.change([storage], move_private, storage)
+    if storage.segment is not None:
+        return
+    with state.moving, state.changing([storage]):
+        if storage.segment is None:  # no other thread was faster: clause CHAN-5
+            move_storage(storage)
 
 
-def move_private(storage: StorageLike) -> None:
-    """Move a storage, unless another thread has just moved it. Clause CHAN-5."""
-    if storage.segment is None:
-        move_storage(storage)
-
-
-def share_storages(storages: Iterable[StorageLike]) -> None:
+def share_storages(storages: Iterable[Storage]) -> None:
     """Move storages that one call shares; the small ones move together.
 
     Clauses LIFE-26, RESHARE-1, RESHARE-2.
@@ -169,12 +146,12 @@ def share_storages(storages: Iterable[StorageLike]) -> None:
             share_storage(storage)
 
 
-def is_small(storage: StorageLike) -> bool:
+def is_small(storage: Storage) -> bool:
     """Return whether a storage can have a segment in common with others."""
     return storage.memory.capacity <= SMALL
 
 
-def share_small(storages: Iterable[StorageLike]) -> None:
+def share_small(storages: Iterable[Storage]) -> None:
     """Move small storages, as many together as one segment may have.
 
     Where that is refused they stay private: a limit of the size of files, for instance,
@@ -182,19 +159,19 @@ def share_small(storages: Iterable[StorageLike]) -> None:
     `NestedMoveError`.
     """
     small = list(storages)
-    with contextlib.suppress(ResourceError):
-        state.change(small, move_groups, small)
+    with (
+        contextlib.suppress(ResourceError),
+        state.moving,
+        state.changing(small),
+    ):
+        private = [each for each in small if each.segment is None]
+        for group in groups_of(private):
+            move_together(group)
 
 
-def move_groups(storages: list[StorageLike]) -> None:
-    """Move those of some small storages that are private still. Clause LIFE-26."""
-    for group in groups_of([each for each in storages if each.segment is None]):
-        move_together(group)
-
-
-def groups_of(storages: Iterable[StorageLike]) -> Iterator[list[StorageLike]]:
+def groups_of(storages: Iterable[Storage]) -> Iterator[list[Storage]]:
     """Yield small storages in groups that fit into a segment. Clause LIFE-26."""
-    group: list[StorageLike] = []
+    group: list[Storage] = []
     size = 0
     for storage in storages:
         pages = storage.memory.capacity
@@ -207,7 +184,7 @@ def groups_of(storages: Iterable[StorageLike]) -> Iterator[list[StorageLike]]:
         yield group
 
 
-def move_together(storages: list[StorageLike]) -> None:
+def move_together(storages: list[Storage]) -> None:
     """Copy small storages into one segment, each at its address.
 
     Clauses LIFE-26, SHARE-3, SHARE-7, SHARE-9, SHARE-10, FD-4, FS-1.
@@ -218,15 +195,15 @@ def move_together(storages: list[StorageLike]) -> None:
     places = list(zip(storages, group.offsets, strict=True))
     segment.storages = {offset: weakref.ref(storage) for storage, offset in places}
     remember_segment(segment)
-    group.then = [
+    then = [
         (setattr, storage, name, value)
         for storage, offset in places
         for name, value in (("offset", offset), ("segment", segment))
     ]
-    move_into(segment, group)
+    move_into(segment, group, storages, then)
 
 
-def move_storage(storage: StorageLike) -> None:
+def move_storage(storage: Storage) -> None:
     """Copy a storage into a segment under the current strategy, at one address.
 
     Nothing but this and `move_together` makes a segment. The module `memory` says which
@@ -236,19 +213,25 @@ def move_storage(storage: StorageLike) -> None:
     segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
     remember_storage(storage, segment)
     has_moved = setattr, storage, "segment", segment
-    move_into(segment, storage.memory.to_move([has_moved]))
+    move_into(segment, storage.memory, [storage], [has_moved])
 
 
-def move_into(segment: strategies.Segment, source: strategies.Source) -> None:
-    """Move memory into a new segment, which can be found already.
+def move_into(
+    segment: strategies.Segment,
+    source: strategies.Source,
+    storages: list[Storage],
+    then: list[Call],
+) -> None:
+    """Move the memory of storages into a new segment, which can be found already.
 
-    Whatever is raised, and wherever it arises, all of it has moved and its storages
-    know the segment, or nothing has happened. Clauses START-4, FAIL-6, FAULT-2.
+    The calls in `then` say that they are in the segment, in the same step of C. So
+    whatever is raised, and wherever it arises, all have moved and know the segment, or
+    nothing has happened. Clauses START-4, FAIL-6, FAULT-2.
     """
     try:
-        segment.strategy.allocate(segment, source)
+        segment.strategy.allocate(segment, source, then)
     except BaseException:
-        if not source.is_moved:
+        if storages[0].segment is not segment:
             state.known.pop(segment.token, None)
             strategies.release_segment(segment)
         raise
@@ -257,14 +240,14 @@ def move_into(segment: strategies.Segment, source: strategies.Source) -> None:
 # Exporting
 
 
-def export_tensor(tensor: TensorLike) -> tuple[Any, ...]:
+def export_tensor(tensor: Tensor) -> tuple[Any, ...]:
     """Return what a message says about a tensor. Clauses VIEW-1, GRAD-1, TRAIN-3."""
     refuse_non_leaf(tensor)
     warn_of_hooks(tensor)
     return reduce_tensor(tensor)
 
 
-def reduce_tensor(tensor: TensorLike) -> tuple[Any, ...]:
+def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
     """Return what any pickle says about a tensor: its storage, and the window on it.
 
     The storage is an object of the pickle, so the pickler decides whether it is shared
@@ -276,11 +259,11 @@ def reduce_tensor(tensor: TensorLike) -> tuple[Any, ...]:
     arguments = (*what, export_flags(tensor), *new_arguments(tensor))
     extras = export_state(tensor)
     if extras is None:
-        return _rebuild_tensor, arguments
-    return _rebuild_tensor, arguments, extras, None, None, _attach_state
+        return rebuild_tensor, arguments
+    return rebuild_tensor, arguments, extras, None, None, attach_state
 
 
-def refuse_non_leaf(tensor: TensorLike) -> None:
+def refuse_non_leaf(tensor: Tensor) -> None:
     """Refuse a result that requires grad, in the call that sends it. Clause GRAD-5."""
     if tensor.requires_grad and not tensor.is_leaf:
         raise NonLeafError(
@@ -290,7 +273,7 @@ def refuse_non_leaf(tensor: TensorLike) -> None:
         )
 
 
-def warn_of_hooks(tensor: TensorLike) -> None:
+def warn_of_hooks(tensor: Tensor) -> None:
     """Warn that hooks stay behind: they are code of this process."""
     if tensor.hooks:
         message = (
@@ -317,7 +300,7 @@ def export_class(tensor: T) -> type[T]:
     return type(tensor)
 
 
-def new_arguments(tensor: TensorLike) -> tuple[Any, ...]:
+def new_arguments(tensor: Tensor) -> tuple[Any, ...]:
     """Return what `__new__` of the class gets, as pickle has it. Clause KIND-3."""
     if hasattr(tensor, "__getnewargs_ex__"):
         arguments, options = tensor.__getnewargs_ex__()
@@ -327,7 +310,7 @@ def new_arguments(tensor: TensorLike) -> tuple[Any, ...]:
     return ()
 
 
-def export_window(tensor: TensorLike) -> Window:
+def export_window(tensor: Tensor) -> Window:
     """Return the dtype, offset, shape and strides of a tensor.
 
     Clauses VIEW-1, VIEW-2, VIEW-8, VIEW-10.
@@ -335,7 +318,7 @@ def export_window(tensor: TensorLike) -> Window:
     return tensor.dtype.str, tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
-def export_flags(tensor: TensorLike) -> tuple[bool, bool]:
+def export_flags(tensor: Tensor) -> tuple[bool, bool]:
     """Return whether it requires grad, and whether it is read conjugated.
 
     Clauses GRAD-1, VIEW-9.
@@ -343,7 +326,7 @@ def export_flags(tensor: TensorLike) -> tuple[bool, bool]:
     return tensor.requires_grad, tensor.is_conj()
 
 
-def export_state(tensor: TensorLike) -> tuple[Any, ...] | None:
+def export_state(tensor: Tensor) -> tuple[Any, ...] | None:
     """Return the grad and what a subclass adds, or None if there is neither.
 
     Clauses KIND-1, KIND-3.
@@ -354,16 +337,15 @@ def export_state(tensor: TensorLike) -> tuple[Any, ...] | None:
     return grad, state
 
 
-def export_grad(tensor: TensorLike) -> TensorLike | None:
+def export_grad(tensor: Tensor) -> Tensor | None:
     """Return the grad that is present at the send.
 
     Clauses GRAD-2, GRAD-3, GRAD-4, GRAD-8.
     """
-    grad: TensorLike | None = tensor.grad
-    return grad
+    return tensor.grad
 
 
-def export_storage(storage: StorageLike) -> tuple[Any, ...]:
+def export_storage(storage: Storage) -> tuple[Any, ...]:
     """Reduce a storage to its handle, or to its place in the table of the message.
 
     Small ones are in the table: so what moves because of the message moves when all of
@@ -373,19 +355,19 @@ def export_storage(storage: StorageLike) -> tuple[Any, ...]:
     """
     outbox = transport.current_outbox()
     if outbox is not None and can_be_part(storage):
-        return _find_sent, (outbox.place_of(storage),)
+        return find_sent, (outbox.place_of(storage),)
     share_storage(storage)
     return export_shared(storage)
 
 
-def can_be_part(storage: StorageLike) -> bool:
+def can_be_part(storage: Storage) -> bool:
     """Return whether a storage has a segment in common with others, or may get one."""
     if storage.segment is None:
         return is_small(storage)
     return storage.segment.storages is not None
 
 
-def export_shared(storage: StorageLike) -> tuple[Any, ...]:
+def export_shared(storage: Storage) -> tuple[Any, ...]:
     """Reduce a shared storage to its handle, and where it lies in a common segment.
 
     One that was received is sent on by its handle like any other. The version comes
@@ -398,7 +380,7 @@ def export_shared(storage: StorageLike) -> tuple[Any, ...]:
     return _rebuild_part, (*beginning, storage.offset, storage.nbytes)
 
 
-def segment_of(storage: StorageLike) -> strategies.Segment:
+def segment_of(storage: Storage) -> strategies.Segment:
     """Return the segment of a shared storage."""
     assert storage.segment is not None, "a shared storage has a segment"
     return storage.segment
@@ -428,17 +410,12 @@ def pack_message(obj: Any) -> Message:
 
 
 def pack_for_child(obj: Any) -> bytes:
-    """Pickle what a child is started with, as a message.
+    """Pickle what a child is started with, as a message that does not wait.
 
     Its descriptors are in the outbox of the start. Clauses FD-6, FS-3, START-1.
     """
     outbox = transport.spawning_outbox()
-    return bytes(transport.sending(outbox, pack_announced, outbox, obj))
-
-
-def pack_announced(outbox: transport.Outbox, obj: Any) -> Any:
-    """Return the bytes of a message that does not wait: its names are announced."""
-    payload = pack_into(outbox, obj)
+    payload = bytes(transport.sending(outbox, pack_into, outbox, obj))
     announce_names(outbox)
     return payload
 
@@ -461,7 +438,7 @@ def pickle_object(obj: Any) -> memoryview:
     return reduction.ForkingPickler.dumps(obj)
 
 
-def export_table(storages: list[StorageLike]) -> bytes:
+def export_table(storages: list[Storage]) -> bytes:
     """Return the table of a message: the handles of its storages, each segment's once.
 
     Pickles end where they end, so it can lie behind the object. Clauses HANDLE-1,
@@ -490,35 +467,26 @@ def announce_names(outbox: transport.Outbox) -> None:
         outbox.add(owned.fd, owned)
 
 
-def write_message(message: Message, channel: Channel) -> None:
-    """Write a message. Sent or not, its descriptors are let go.
+def write_message(message: Message, channel: Connection) -> None:
+    """Write a message. Sent or not, its descriptors are released.
 
     One that was accepted is written as soon as the system permits it. Clauses FAIL-1,
     GRAD-6, FAULT-2.
     """
     try:
-        while not is_written(message, channel):
+        while True:
+            try:
+                return announce_and_write(message, channel, wait=True)
+            except ResourceError as error:
+                pass_on(error)
+                if message.reserve is None:
+                    raise
             time.sleep(RETRY_PAUSE)
     finally:
         withdraw_message(message)
 
 
-def is_written(message: Message, channel: Channel) -> bool:
-    """Write a message; return False if it was accepted and cannot be written now.
-
-    Clause FAIL-1.
-    """
-    try:
-        announce_and_write(message, channel, wait=True)
-    except ResourceError as error:
-        pass_on(error)
-        if message.reserve is None:
-            raise
-        return False
-    return True
-
-
-def write_at_once(message: Message, channel: Channel) -> bool:
+def write_at_once(message: Message, channel: Connection) -> bool:
     """Write a message without waiting; return whether it was written.
 
     `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
@@ -537,10 +505,11 @@ def write_at_once(message: Message, channel: Channel) -> bool:
     return True
 
 
-def announce_and_write(message: Message, channel: Channel, wait: bool) -> None:
+def announce_and_write(message: Message, channel: Connection, wait: bool) -> None:
     """Announce the names of a message and write it.
 
-    One that was not written, since there is no room for it, is in flight nowhere: this
+    Once it is written it is in flight, and nothing of it is undone: clause CUDA-4. One
+    that was not written, since there is no room for it, is in flight nowhere: this
     process holds its names while it waits, and no descriptor stands for them. Clauses
     FS-3, FS-11, FAIL-1, LIFE-2.
     """
@@ -548,24 +517,15 @@ def announce_and_write(message: Message, channel: Channel, wait: bool) -> None:
     own = len(outbox.descriptors)
     try:
         announce_names(outbox)
-        write_packet(message, channel, wait)
+        if message.reserve is not None:
+            outbox.verify()  # the program may have closed a descriptor meanwhile
+        channel.write(message.payload, outbox.descriptors, wait, outbox.sent)
     finally:
         outbox.keep_first(own)
 
 
-def write_packet(message: Message, channel: Channel, wait: bool) -> None:
-    """Write a message that has all its descriptors.
-
-    From then on nothing of it is undone: it is in flight. Clause CUDA-4.
-    """
-    outbox = message.outbox
-    if message.queued:
-        outbox.verify()
-    channel.write(message.payload, outbox.descriptors, wait, outbox.sent)
-
-
 def withdraw_message(message: Message) -> None:
-    """Let go of what a message holds that is written, or will not be.
+    """Release what a message holds, once it is written or will not be.
 
     Clauses FD-4, LIFE-7, LIFE-18.
     """
@@ -573,7 +533,7 @@ def withdraw_message(message: Message) -> None:
     message.outbox.clear()
 
 
-def make_ready(message: Message, channel: Channel) -> None:
+def make_ready(message: Message, channel: Connection) -> None:
     """Accept a message that has to wait.
 
     What `put` has accepted arrives, though descriptors run out before there is room.
@@ -588,16 +548,6 @@ def make_ready(message: Message, channel: Channel) -> None:
         raise resource_error(error.errno, "Having a message wait") from error
 
 
-def read_message(
-    channel: Channel, wait: bool = True, taken: list[Any] | None = None
-) -> tuple[Any, ReceivedDescriptors]:
-    """Read a whole message, so that the next one can be read whatever is in it.
-
-    What has left the channel is in `taken` from then on. Clauses FAULT-2, FAULT-4.
-    """
-    return channel.read(wait, taken)
-
-
 def unpack_message(payload: Any, descriptors: ReceivedDescriptors) -> Any:
     """Rebuild what was packed; descriptors that nothing took are closed.
 
@@ -607,7 +557,7 @@ def unpack_message(payload: Any, descriptors: ReceivedDescriptors) -> Any:
     return transport.receiving(inbox, pickle.loads, payload)
 
 
-def find_sent(place: int) -> StorageLike:
+def find_sent(place: int) -> Storage:
     """Return the storage in a place of the message that is being unpickled.
 
     Raises `HandleError` if there is none.
@@ -616,7 +566,7 @@ def find_sent(place: int) -> StorageLike:
     if inbox.storages is None:
         inbox.storages = read_table(inbox.payload)
     try:
-        found: StorageLike = inbox.storages[place]
+        found: Storage = inbox.storages[place]
     except IndexError as error:
         raise HandleError(
             f"The message has no storage in place {place}, which a tensor in it names. "
@@ -625,12 +575,12 @@ def find_sent(place: int) -> StorageLike:
     return found
 
 
-def read_table(payload: Any) -> list[StorageLike]:
+def read_table(payload: Any) -> list[Storage]:
     """Rebuild the storages of a message, from the table behind its object.
 
     Clauses HANDLE-1, LIFE-19. Raises `HandleError` or `ResourceError`.
     """
-    found: dict[int, StorageLike] = {}
+    found: dict[int, Storage] = {}
     version, *rest = pickle.loads(table_of(payload))
     verify_version(version)
     alone, common = rest
@@ -671,9 +621,7 @@ def verify_version(version: Any) -> None:
         )
 
 
-def rebuild_storage(
-    storage_class: type[StorageLike], handle: tuple[Any, ...]
-) -> StorageLike:
+def rebuild_storage(storage_class: type[Storage], handle: tuple[Any, ...]) -> Storage:
     """Return the storage that a handle names: the one this process has, or a new one.
 
     Clauses RESHARE-3, RESHARE-4, SHARE-12, VIEW-4. Raises `HandleError` or
@@ -693,8 +641,8 @@ def rebuild_storage(
 
 
 def rebuild_parts(
-    handle: tuple[Any, ...], parts: Iterable[tuple[Any, type[StorageLike], int, int]]
-) -> list[tuple[Any, StorageLike]]:
+    handle: tuple[Any, ...], parts: Iterable[tuple[Any, type[Storage], int, int]]
+) -> list[tuple[Any, Storage]]:
     """Return the storages that lie in one segment, with what each of them is for.
 
     A part is that, and the class, the offset and the size of a storage. Clauses
@@ -741,10 +689,10 @@ def remember_segment(segment: strategies.Segment) -> strategies.Segment:
 
 def rebuild_part(
     segment: strategies.Segment,
-    storage_class: type[StorageLike],
+    storage_class: type[Storage],
     offset: int,
     nbytes: int,
-) -> StorageLike:
+) -> Storage:
     """Return the storage in a part of a segment: the one that is there, or a new one.
 
     Clauses RESHARE-3, RESHARE-4, SEC-7. Raises `HandleError`.
@@ -761,7 +709,7 @@ def rebuild_part(
         return storage
 
 
-def find_part(segment: strategies.Segment, offset: int) -> StorageLike | None:
+def find_part(segment: strategies.Segment, offset: int) -> Storage | None:
     """Return the storage at an offset that this process holds, or None."""
     assert segment.storages is not None, "it is a common segment"
     found = segment.storages.get(offset)
@@ -796,7 +744,7 @@ def parse_handle(handle: Any) -> tuple[str, str, int, tuple[Any, ...]]:
     return strategy, token, nbytes, (place, carrier)
 
 
-def find_storage(token: str) -> StorageLike | None:
+def find_storage(token: str) -> Storage | None:
     """Return the storage over a segment that this process holds, or None.
 
     Clauses RESHARE-3, RESHARE-4, SEC-10.
@@ -804,10 +752,10 @@ def find_storage(token: str) -> StorageLike | None:
     return state.known.get(token)
 
 
-def remember_storage(storage: StorageLike, segment: strategies.Segment) -> StorageLike:
+def remember_storage(storage: Storage, segment: strategies.Segment) -> Storage:
     """Make a storage findable as long as it lives, and return it.
 
-    One that is moving is in its segment when somebody can look for it: before, no
+    One that is moving is in its segment before a thread can look for it: until then no
     handle has the token. If another thread was faster, return that one's. Clauses
     RESHARE-3, RESHARE-4.
     """
@@ -815,7 +763,7 @@ def remember_storage(storage: StorageLike, segment: strategies.Segment) -> Stora
         return state.known.setdefault(segment.token, storage)
 
 
-def verify_known(storage: StorageLike, nbytes: int) -> StorageLike:
+def verify_known(storage: Storage, nbytes: int) -> Storage:
     """Verify that a handle describes the storage this process has for it.
 
     Clause SEC-7. Raises `HandleError`.
@@ -830,7 +778,7 @@ def verify_known(storage: StorageLike, nbytes: int) -> StorageLike:
 
 def rebuild_tensor(
     tensor_class: type[T],
-    storage: StorageLike,
+    storage: Storage,
     window: Window,
     flags: tuple[bool, bool],
     arguments: tuple[Any, ...] = (),
@@ -838,8 +786,8 @@ def rebuild_tensor(
 ) -> T:
     """Return a new leaf over the storage, through the same window.
 
-    Each arrival is a tensor of its own, with a grad of its own. The arguments and the
-    options are for `__new__`. Clauses VIEW-1, VIEW-2, GRAD-1, GRAD-9, KIND-3, SEC-7.
+    Each arrival is a new tensor with its own grad. The arguments and the options are
+    for `__new__`. Clauses VIEW-1, VIEW-2, GRAD-1, GRAD-9, KIND-3, SEC-7.
 
     Raises `HandleError` if the window does not lie within the storage.
     """
@@ -853,7 +801,7 @@ def rebuild_tensor(
         ) from error
 
 
-def attach_state(tensor: TensorLike, extras: tuple[Any, ...]) -> None:
+def attach_state(tensor: Tensor, extras: tuple[Any, ...]) -> None:
     """Give a rebuilt tensor its grad and what a subclass adds.
 
     Clauses GRAD-2, GRAD-8, KIND-1, KIND-3.
@@ -864,16 +812,12 @@ def attach_state(tensor: TensorLike, extras: tuple[Any, ...]) -> None:
         tensor.__setstate__(state)
 
 
-def attach_grad(tensor: TensorLike, grad: TensorLike | None) -> None:
+def attach_grad(tensor: Tensor, grad: Tensor | None) -> None:
     """Give a rebuilt tensor the grad that came with it. Clauses GRAD-2, GRAD-3."""
     tensor.grad = grad
 
 
-# Pickles name functions; these look the step up when they are called.
-
-
-def _rebuild_tensor(*arguments: Any) -> Any:
-    return rebuild_tensor(*arguments)
+# What the pickle of a storage alone names, without a table behind it
 
 
 def _rebuild_storage(version: Any, *arguments: Any) -> Any:
@@ -886,11 +830,3 @@ def _rebuild_part(version: Any, *arguments: Any) -> Any:
     storage_class, handle, offset, nbytes = arguments
     [(_, storage)] = rebuild_parts(handle, [(None, storage_class, offset, nbytes)])
     return storage
-
-
-def _find_sent(place: int) -> Any:
-    return find_sent(place)
-
-
-def _attach_state(tensor: Any, extras: tuple[Any, ...]) -> None:
-    attach_state(tensor, extras)

@@ -6,15 +6,20 @@ alone: it copies. Each class is registered where it is defined, subclasses of `T
 too, so a process that has a tensor, however it came by it, can send it.
 """
 
+from __future__ import annotations
+
 import copyreg
 from multiprocessing import reduction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import protocol
-from .shareable import StorageLike, TensorLike
+
+if TYPE_CHECKING:
+    from .storage import Storage
+    from .tensors import Tensor
 
 
-def register_tensors(tensor_class: type[TensorLike]) -> None:
+def register_tensors(tensor_class: type[Tensor]) -> None:
     """Let tensors of a class be sent by sharing, subclasses not included.
 
     Each subclass is registered when it is defined. Clause KIND-2.
@@ -22,17 +27,17 @@ def register_tensors(tensor_class: type[TensorLike]) -> None:
     reduction.ForkingPickler.register(tensor_class, reduce_tensor)
 
 
-def register_storages(storage_class: type[StorageLike]) -> None:
+def register_storages(storage_class: type[Storage]) -> None:
     """Let storages be sent by sharing."""
     reduction.ForkingPickler.register(storage_class, reduce_storage)
 
 
-def reduce_tensor(tensor: TensorLike) -> tuple[Any, ...]:
+def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
     """Reduce a tensor of any class: `ForkingPickler` calls it. Clause VIEW-1."""
     return protocol.export_tensor(tensor)
 
 
-def reduce_storage(storage: StorageLike) -> tuple[Any, ...]:
+def reduce_storage(storage: Storage) -> tuple[Any, ...]:
     """Reduce a storage: `ForkingPickler` calls it. Clause VIEW-3."""
     return protocol.export_storage(storage)
 
@@ -47,7 +52,7 @@ class _Reducers(dict[type, Any]):
 
     __missing__: ClassVar[Any] = reduction.ForkingPickler._extra_reducers.__getitem__  # type: ignore[attr-defined]
 
-    def copy(self) -> "_Reducers":
+    def copy(self) -> _Reducers:
         return _Reducers(copyreg.dispatch_table)
 
 

@@ -12,7 +12,6 @@ import os
 import re
 import stat
 
-from . import memory
 from .descriptors import OwnedDescriptor
 from .errors import HandleError, pass_on, resource_error
 from .names import keeper, program
@@ -25,7 +24,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def new_token() -> str:
-    """Return what tells a segment from all others, and nobody can guess.
+    """Return what tells a segment from all others, and cannot be guessed.
 
     Clauses FS-5, SEC-3.
     """
@@ -62,10 +61,9 @@ def create_unnamed(token: str, owner: OwnedDescriptor) -> int:
 
 
 def seal(fd: int, nbytes: int) -> None:
-    """Fix the size of a memory file, so that nobody's access can become a SIGBUS.
+    """Fix the size of a new memory file, so that no access can become a SIGBUS.
 
-    Before anybody uses it: nothing can fail any more when its bytes have moved. Clauses
-    FAIL-4, FAIL-6. Raises `ResourceError`.
+    Clauses FAIL-4, FAIL-6. Raises `ResourceError`.
     """
     try:
         os.ftruncate(fd, nbytes)
@@ -212,11 +210,3 @@ def verify_part(token: str, nbytes: int, offset: int, size: int) -> None:
             f"A handle claims {size} bytes at {offset} of segment {token}, which has "
             f"{nbytes}. The handle is stale or forged; send the tensor again."
         )
-
-
-def map_shared(target: memory.Memory | memory.Group, fd: int) -> None:
-    """Map a segment over memory so that all its processes see one another's writes.
-
-    Clauses SHARE-1, SHARE-2, SHARE-4. Raises `ResourceError`.
-    """
-    memory.remap(target, fd, mmap.MAP_SHARED)

@@ -4,25 +4,29 @@ There is no other state that sharing changes, but for what `names`, `announcemen
 the devices keep of their own.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .errors import NestedMoveError
-from .shareable import StorageLike
 from .strategies import Segment
+
+if TYPE_CHECKING:
+    from .storage import Storage
 
 DEFAULT_STRATEGY = "file_descriptor"
 
 strategy = DEFAULT_STRATEGY
 """The name of the strategy for what is shared next. Clauses STRAT-1, STRAT-6."""
 
-known: "weakref.WeakValueDictionary[str, StorageLike]" = weakref.WeakValueDictionary()
+known: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
 """The storages that have a segment to themselves in this process, by its token."""
 
-common: "weakref.WeakValueDictionary[str, Segment]" = weakref.WeakValueDictionary()
+common: weakref.WeakValueDictionary[str, Segment] = weakref.WeakValueDictionary()
 """The segments that several storages lie in and this process holds, by token."""
 
 moving = threading.RLock()
@@ -30,41 +34,42 @@ moving = threading.RLock()
 storage that is half moved. Clause THREAD-3.
 """
 
-changing: frozenset[StorageLike] = frozenset()
-"""What the holder of the lock moves or resizes at the moment. A child that a signal
-handler forks meanwhile keeps it, since there it stays half done.
+_changes: list[tuple[frozenset[int], threading.Lock]] = []
+"""The ids of the storages that a `with changing` is about, and a lock that it takes.
+
+Once the lock is free the block has ended. A child that a signal handler forks in the
+block has the lock taken, since there the change stays half done.
 """
 
 
-def change(
-    storages: Iterable[StorageLike], how: Callable[..., None], *arguments: Any
-) -> None:
-    """Move or resize storages under the lock, by a call of `how`.
+def changing(storages: Iterable[Storage]) -> threading.Lock:
+    """Return what a `with` enters to move or resize storages, after `moving`.
 
-    The lock lets its holder in again, so a signal handler or a finalizer that comes
-    in between can change other storages. To change these ones is refused: two moves of
-    one storage leave its receivers with two memories. Clause CHAN-5. Raises
+    The holder of `moving` can take it again. So a signal handler or a finalizer that
+    runs in the block can change other storages. To change these is refused: two moves
+    of one storage leave its receivers with two memories. Clause CHAN-5. Raises
     `NestedMoveError`.
     """
-    global changing
-    with moving:
-        before = changing
-        if not before.isdisjoint(storages):
+    global _changes
+    ids = frozenset(map(id, storages))
+    under_way = [each for each in _changes if each[1].locked()]
+    for others, _ in under_way:
+        if not ids.isdisjoint(others):
             raise NestedMoveError(
                 "A storage was to be moved into shared memory or resized by code that "
                 "has interrupted the call which does so already, such as a signal "
                 "handler or a finalizer. Do it when that call has returned."
             )
-        try:
-            changing = before.union(storages)
-            how(*arguments)
-        finally:
-            changing = before
+    # Not a context manager in Python: an exception of a signal handler can arise where
+    # its `__exit__` begins, and the storages could never be changed again (FAULT-2).
+    block = threading.Lock()
+    _changes = [*under_way, (ids, block)]
+    return block
 
 
 # By functions of C: an exception of a signal handler that arises in a hook of Python is
-# ignored, and the rest of the hook is not done. A child has a lock that nobody holds,
-# since whoever held it is not in the child. Clauses FAULT-2, THREAD-3.
+# ignored, and the rest of the hook is not done. A child has a free lock, since
+# the thread that held it is not in the child. Clauses FAULT-2, THREAD-3.
 os.register_at_fork(
     before=moving.acquire,
     after_in_parent=moving.release,

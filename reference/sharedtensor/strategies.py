@@ -1,20 +1,22 @@
 """Sharing strategies: how a handle names a segment of host memory.
 
-A strategy is one object that allocates segments, exports their handles, opens handles,
-and releases segments. A storage keeps the segment that it has, whatever the current
-strategy is (clause STRAT-4), and each handle names its own strategy, so processes with
-different strategies understand each other (clause STRAT-5).
+A strategy is one object that makes segments, exports their handles, opens handles, and
+releases segments. What it cannot do it raises as a `HandleError` or `ResourceError`,
+and nothing is left of the attempt.
 
-Whoever opens a handle has a reference of its own to the segment, and needs nothing of
-the sender any more.
+A storage keeps the segment that it has, whatever the current strategy is (clause
+STRAT-4). Each handle names its own strategy, so processes with different strategies
+understand each other (clause STRAT-5). A process that has opened a handle has a
+reference of its own to the segment, and needs nothing of the sender any more.
 """
 
 import contextlib
 import os
 import weakref
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-from . import announcements, memory, segments, transport
+from . import announcements, atomic, memory, segments, transport
 from .descriptors import OwnedDescriptor
 from .errors import HandleError, StrategyError
 from .names import program
@@ -78,51 +80,6 @@ class Segment(OwnedDescriptor):
 Source = memory.Memory | memory.Group
 
 
-class Strategy(Protocol):
-    """What the protocol asks of a strategy."""
-
-    @property
-    def name(self) -> str:
-        """What `set_sharing_strategy` calls it."""
-        ...
-
-    def new_segment(self, nbytes: int) -> Segment:
-        """Return a segment that has a token, and nothing else yet."""
-        ...
-
-    def allocate(self, segment: Segment, source: Source) -> None:
-        """Give a new segment the bytes of `source`, and map it over it.
-
-        Whatever is raised, `source` says whether it has moved. If not, what there is of
-        the segment goes with it, or by `release`. Raises `ResourceError`.
-        """
-
-    def export(self, segment: Segment) -> tuple[Any, ...]:
-        """Return what a handle says beyond strategy, token and size."""
-        ...
-
-    def open(
-        self, target: memory.Memory, token: str, nbytes: int, where: tuple[Any, ...]
-    ) -> Segment:
-        """Return the segment that a handle names, mapped over `target`.
-
-        Raises `HandleError` or `ResourceError`; then nothing is left of the attempt.
-        """
-        ...
-
-    def map_again(self, target: memory.Memory, segment: Segment) -> None:
-        """Map a segment of this process over `target`, of the same size.
-
-        Raises `HandleError` or `ResourceError`.
-        """
-
-    def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
-        """Do without a handle that names a segment this process has already."""
-
-    def release(self, segment: Segment) -> None:
-        """Give back the descriptor or the name."""
-
-
 class FileDescriptor:
     """A segment without a name, and a descriptor for a handle.
 
@@ -135,14 +92,19 @@ class FileDescriptor:
         """Return a segment for a memory file."""
         return Segment(self, segments.new_token(), nbytes)
 
-    def allocate(self, segment: Segment, source: Source) -> None:
-        """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
+    def allocate(
+        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+    ) -> None:
+        """Make a sealed memory file and move `source` there, as by `memory.move`.
+
+        Until the calls in `then` are made, `release` removes what there is of it.
+        Clauses FD-1, FD-4, FAIL-8.
+        """
         fd = segments.create_unnamed(segment.token, segment)
         segment.keep(in_children=True)
         segment.inode = os.fstat(fd).st_ino
-        memory.write(fd, source)
         segments.seal(fd, source.nbytes)
-        segments.map_shared(source, fd)
+        memory.move(source, fd, then)
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """Return the inode, and the descriptor by way of the channel.
@@ -166,7 +128,7 @@ class FileDescriptor:
             transport.take_descriptor(descriptor, segment)
             segments.verify_unnamed(segment.fd, token, nbytes, inode)
             segment.keep(in_children=True)
-            segments.map_shared(target, segment.fd)
+            memory.map_segment(target, segment.fd)
         except BaseException:
             self.release(segment)
             raise
@@ -174,7 +136,7 @@ class FileDescriptor:
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Map it by the descriptor that this process has. Clause FD-3."""
-        segments.map_shared(target, segment.verified())
+        memory.map_segment(target, segment.verified())
 
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
         """Close the descriptor: that of our own message goes with its inbox.
@@ -207,15 +169,16 @@ class FileSystem:
         """Return a segment for a file of a new name."""
         return Segment(self, segments.new_name(), nbytes)
 
-    def allocate(self, segment: Segment, source: Source) -> None:
-        """Make a file that only this user can open.
+    def allocate(
+        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+    ) -> None:
+        """Make a file that only this user can open, and move `source` there.
 
-        Clauses FS-1, FS-3, FAIL-8, SEC-1.
+        As that of `FileDescriptor`. Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
         owned = create_name(segment.token)
         try:
-            memory.write(owned.fd, source)
-            segments.map_shared(source, owned.fd)
+            memory.move(source, owned.fd, then)
             segment.held = source.bytes
         finally:
             owned.close()
@@ -237,12 +200,7 @@ class FileSystem:
         FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         segments.verify_name(token)
-        owned = acknowledge_name(token)
-        try:
-            segments.verify_named(owned.fd, token, nbytes)
-            segments.map_shared(target, owned.fd)
-        finally:
-            owned.close()
+        self._map(target, acknowledge_name(token), token, nbytes)
         announcements.discard(where[1])
         segment = Segment(self, token, nbytes)
         segment.held = target.bytes
@@ -251,9 +209,15 @@ class FileSystem:
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
         owned = segments.open_named(segment.token)
+        self._map(target, owned, segment.token, segment.nbytes)
+
+    def _map(
+        self, target: memory.Memory, owned: OwnedDescriptor, name: str, nbytes: int
+    ) -> None:
+        """Verify an open file, map it, and close it."""
         try:
-            segments.verify_named(owned.fd, segment.token, segment.nbytes)
-            segments.map_shared(target, owned.fd)
+            segments.verify_named(owned.fd, name, nbytes)
+            memory.map_segment(target, owned.fd)
         finally:
             owned.close()
 
@@ -268,13 +232,8 @@ class FileSystem:
         """
         segment.close()
         segment.mapping = segment.held = None
-        give_name_up(segment.token)
-
-
-def give_name_up(name: str) -> None:
-    """Hold a name no more, nor what this process keeps for the next message with it."""
-    announcements.last.discard()
-    program.remove_unless_held(name)
+        announcements.last.discard()
+        program.remove_unless_held(segment.token)
 
 
 def create_name(name: str) -> OwnedDescriptor:
@@ -294,6 +253,8 @@ def release_segment(segment: Segment) -> None:
     """Give back a segment's descriptor or name. Clauses LIFE-7, FD-2, FS-2."""
     segment.strategy.release(segment)
 
+
+Strategy = FileDescriptor | FileSystem
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy for strategy in (FileDescriptor(), FileSystem())
@@ -316,11 +277,3 @@ def find_strategy(name: str) -> Strategy:
 def get_all_sharing_strategies() -> set[str]:
     """Return the names of the strategies that this system supports. Clause STRAT-1."""
     return set(STRATEGIES)
-
-
-def program_of_child(strategy: str) -> str:
-    """Return the program that a child with that strategy belongs to, if it needs one.
-
-    No other strategy starts a manager. Clause MGR-5.
-    """
-    return program.current() if strategy == FileSystem.name else ""

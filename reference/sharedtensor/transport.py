@@ -59,7 +59,7 @@ class Undo:
 
 
 class Outbox:
-    """What a message carries beside its bytes: nobody has to ask its sender.
+    """What a message carries beside its bytes, so that it does not need its sender.
 
     `keep` holds what owns the descriptors until the message has been written, `names`
     the names that it carries, and `storages` those that were met while it was pickled,
@@ -122,7 +122,7 @@ class Outbox:
             del self.descriptors[-added:], self.keep[-added:]
 
     def clear(self) -> None:
-        """Let go of everything: the message is on its way or withdrawn.
+        """Release everything: the message is on its way or withdrawn.
 
         Clauses FD-4, LIFE-18.
         """
@@ -268,10 +268,11 @@ def is_spawning() -> bool:
 
 
 def undo_unless_sent(job: Callable[[], object]) -> None:
-    """Have a job done if the message that this thread pickles is not written.
+    """Do a job if the message that this thread pickles is not written.
 
-    Of a message on the channels of others nobody here learns that. The job is done in
-    whichever thread lets go of the message, like a finalizer. Clauses CUDA-4, CUDA-27.
+    Of a message on the channels of others this process does not learn that. The job
+    runs in the thread that releases the message, like a finalizer. Clauses CUDA-4,
+    CUDA-27.
     """
     outbox = _current.outbox
     if outbox is not None:

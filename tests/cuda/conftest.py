@@ -7,7 +7,7 @@ from sharedtensor.cuda import simulated
 
 def pytest_configure(config):
     config.addinivalue_line(
-        "markers", "rule(name): the rule of `sharedtensor.cuda.rules` that is tested"
+        "markers", "rule(name): the rule of the guide that is tested"
     )
 
 

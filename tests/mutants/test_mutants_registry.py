@@ -30,7 +30,7 @@ def test_mutant_without_a_target_is_refused():
 def test_two_mutants_of_one_name_are_refused():
     (first, *_) = catalogue()
     with pytest.raises(ValueError, match="two mutants"):
-        registry.mutant(first.name, "SHARE-1", replaces="memory.write")(lambda _: None)
+        registry.mutant(first.name, "SHARE-1", replaces="memory.move")(lambda _: None)
 
 
 @pytest.mark.parametrize("target", ["protocol.no_step", "no_module.x", "tensors.No.x"])

@@ -218,14 +218,14 @@ def test_of_two_keepers_the_one_that_nobody_needs_ends(name, mine):
 
 
 def test_file_in_the_place_of_the_pipe_stays_open(mine):
-    fd, _ = program._presence
+    fd = program._presence.fd
     os.close(fd)
     assert os.open(os.devnull, os.O_RDONLY) <= fd
     own = os.dup2(0, fd, inheritable=False)
     before = os.fstat(own)
     program.start_keeper(mine)
     assert os.fstat(own) == before
-    assert program._presence[0] != own
+    assert program._presence.fd != own
     os.close(own)
 
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from interrupts import interrupted_at
+from sharedtensor.atomic import Block
 from sharedtensor.finalizers import FinalizerLock
 
 
@@ -106,7 +107,7 @@ class RaisesAsItWaits:
 def test_what_a_signal_handler_raises_as_the_lock_is_waited_for_is_raised(lock, how):
     ways = {"run": lambda: lock.run(int), "run_soon": lambda: lock.run_soon(int)}
     lock._lock = RaisesAsItWaits()
-    lock._if_free = lock._without_waiting()
+    lock._if_free = Block(lock._lock.acquire, lock._lock.__exit__)
     with pytest.raises(RuntimeError, match="of a signal handler"):
         ways[how]()
 

@@ -18,7 +18,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import Interrupt, interrupted_at
 from reference_peer import eventually, own_names
-from sharedtensor import memory, protocol, segments, state, transport
+from sharedtensor import memory, segments, state, transport
 
 MOST_CALLS = 3000
 NO_THREADS = 1
@@ -123,11 +123,11 @@ def test_a_move_whose_last_step_is_refused_leaves_the_tensor_private(
         raise OSError(errno.EPERM, "refused")
 
     tensor = sharedtensor.arange(3, dtype="int64")
-    for step in ("seal", "map_shared"):
+    for module, step in ((segments, "seal"), (memory, "move")):
         if (strategy, step) == ("file_system", "seal"):
             continue
         with monkeypatch.context() as patch:
-            patch.setattr(segments, step, refuse)
+            patch.setattr(module, step, refuse)
             with pytest.raises(OSError, match="refused"):
                 tensor.share_memory_()
         assert not tensor.is_shared()
@@ -158,9 +158,8 @@ def test_an_interrupted_move_of_several_that_is_refused_leaves_all_private(threa
 
         def move(group=group, fd=fd):
             nonlocal refused
-            memory.write(fd, group)
             with contextlib.suppress(OSError):
-                memory.remap(group, fd)
+                memory.move(group, fd, ())
             refused += 1
 
         has_come = interrupted_at(place, move)
@@ -182,7 +181,7 @@ def test_an_interrupted_receive_leaves_no_name(strategy):
     def read():
         ours.send(sharedtensor.arange(3).share_memory_())
         state.known.clear()
-        payload, descriptors = protocol.read_message(theirs)
+        payload, descriptors = theirs.receive()
         return transport.Inbox(descriptors, payload)
 
     def receive(inbox):

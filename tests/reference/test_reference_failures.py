@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+from functools import partial
 from queue import Empty
 
 import numpy as np
@@ -82,11 +83,11 @@ def test_lack_of_memory_is_an_exception_and_leaves_nothing(strategy, monkeypatch
 def test_mapping_that_fails_leaves_nothing(strategy, monkeypatch):
     tensor = sharedtensor.arange(3)
 
-    def refuse(target, fd):
+    def refuse(source, fd, then):
         raise memory.resource_error(errno.ENOMEM, "Mapping a segment")
 
     with monkeypatch.context() as patch:
-        patch.setattr(segments, "map_shared", refuse)
+        patch.setattr(memory, "move", refuse)
         before, names = descriptors(), set(own_names())  # of tests before, too
         with pytest.raises(sharedtensor.ResourceError, match="max_map_count"):
             tensor.share_memory_()
@@ -355,8 +356,9 @@ def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, t
 
     with monkeypatch.context() as patch:
         patch.setattr(memory._libc_alone, "mmap", refuse_the_last)
+        change = partial(tensors[0].fill_, 10.0)
         with pytest.raises(OSError, match="Mapping a segment"):
-            write_and_map(fd, group, lambda: tensors[0].fill_(10.0), threads)
+            move_and_change(fd, group, change, threads, patch)
     values = [tensor.item() for tensor in tensors]
     os.pwrite(fd, bytes(group.nbytes), 0)
     assert [tensor.item() for tensor in tensors] == values
@@ -364,14 +366,19 @@ def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, t
     os.close(fd)
 
 
-def write_and_map(fd, source, change, threads):
-    """Write and map, and change the source: in between where another thread could."""
+def move_and_change(fd, source, change, threads, patch):
+    """Move, and change the source before, or where another thread could meanwhile."""
+    write_bytes = memory.write_bytes
+
+    def write_and_change(fd, source):
+        write_bytes(fd, source)
+        change()
+
     if threads == 1:
         change()
-    memory.write(fd, source)
-    if threads > 1:
-        change()
-    memory.remap(source, fd)
+    else:
+        patch.setattr(memory, "write_bytes", write_and_change)
+    memory.move(source, fd, ())
 
 
 def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threads):
@@ -387,7 +394,7 @@ def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threa
     def change():
         source.bytes[:] = later
 
-    write_and_map(fd, source, change, threads)
+    move_and_change(fd, source, change, threads, monkeypatch)
     assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
     os.close(fd)
 

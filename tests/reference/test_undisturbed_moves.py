@@ -190,15 +190,15 @@ def test_move_that_its_handler_was_refused_can_be_made_again(
     strategy, handler, monkeypatch
 ):
     """The handler lets the error through, and so does the call that it interrupts."""
-    tensor, write = sharedtensor.arange(3), memory.write
+    tensor, move = sharedtensor.arange(3), memory.move
 
-    def write_after_a_signal(fd, source):
+    def move_after_a_signal(*arguments):
         signal.raise_signal(signal.SIGUSR1)
-        write(fd, source)
+        move(*arguments)
 
     handler(tensor.share_memory_)
     with monkeypatch.context() as patch:
-        patch.setattr(memory, "write", write_after_a_signal)
+        patch.setattr(memory, "move", move_after_a_signal)
         with pytest.raises(sharedtensor.NestedMoveError, match="signal handler"):
             tensor.share_memory_()
     assert not tensor.is_shared()
@@ -248,7 +248,7 @@ def test_storage_that_another_thread_shares_meanwhile_is_not_resized(
     """The thread that resizes waits for the lock before the move ends."""
     tensor = sharedtensor.arange(3)
     asked, errors = threading.Event(), []
-    lock, write = state.moving, memory.write
+    lock, move = state.moving, memory.move
 
     class Noting:
         def __enter__(self):
@@ -265,14 +265,14 @@ def test_storage_that_another_thread_shares_meanwhile_is_not_resized(
         except sharedtensor.ResizeError as error:
             errors.append(error)
 
-    def write_while_it_waits(fd, source):
+    def move_while_it_waits(*arguments):
         resizing.start()
         assert asked.wait(30)
-        write(fd, source)
+        move(*arguments)
 
     resizing = threading.Thread(target=resize)
     monkeypatch.setattr(state, "moving", Noting())
-    monkeypatch.setattr(memory, "write", write_while_it_waits)
+    monkeypatch.setattr(memory, "move", move_while_it_waits)
     tensor.share_memory_()
     resizing.join(30)
     assert len(errors) == 1

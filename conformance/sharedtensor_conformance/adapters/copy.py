@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -34,9 +35,11 @@ class CopyOperations(ReferenceOperations):
 
     def __init__(self) -> None:
         super().__init__()
-        protocol, segments = _module("protocol"), _module("segments")
+        protocol, memory = _module("protocol"), _module("memory")
         protocol.export_tensor = export_copy
-        segments.map_shared = leave_private
+        # What is moved says that it is shared, and is not.
+        memory.SHARED = mmap.MAP_PRIVATE
+        memory.map_segment = partial(memory.map_segment, sharing=mmap.MAP_PRIVATE)
         ForkingPickler.register(self.cuda.CudaTensor, export_device_copy)
 
 
@@ -83,8 +86,3 @@ def rebuild_device_copy(values: Any, identity: str) -> Tensor:
     """Return a device tensor with these values in an allocation of its own."""
     device = _module("cuda.devices").local_name(identity)
     return import_module("sharedtensor.cuda").tensor(values, device=device)
-
-
-def leave_private(target: Any, fd: int) -> None:
-    """Map privately: the memory says that it is shared, and is not."""
-    _module("memory").remap(target, fd, mmap.MAP_PRIVATE)

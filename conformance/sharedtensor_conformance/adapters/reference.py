@@ -70,10 +70,10 @@ TRACE_POINTS = {
     "register": ("strategies.create_name",),
     "export": ("protocol.export_handle",),
     "announce": ("protocol.announce_names",),
-    "send": ("protocol.write_packet",),
-    "receive": ("protocol.read_message",),
+    "send": ("multiprocessing.packets.write",),
+    "receive": ("multiprocessing.packets.read",),
     "acknowledge": ("strategies.acknowledge_name",),
-    "map": ("segments.map_shared",),
+    "map": ("memory.move", "memory.map_segment"),
     "release": ("strategies.release_segment",),
     "last-release": ("strategies.release_segment",),
 }
@@ -327,7 +327,7 @@ def is_emulated() -> bool:
 
 def _place(target: str) -> tuple[Any, str]:
     """Return the module of the reference that has a function, and its name there."""
-    module, _, name = target.partition(".")
+    module, _, name = target.rpartition(".")
     return import_module(f"sharedtensor.{module}"), name
 
 

@@ -153,5 +153,10 @@ def apply(name: str) -> None:
     for place, replacement in zip(places, replacements, strict=True):
         if replacement is ABSENT:
             delattr(*place)
-        else:
-            setattr(*place, replacement)
+            continue
+        if "<locals>" in getattr(replacement, "__qualname__", ""):
+            # A pickle may name the step, and finds it by the name of the original.
+            original = getattr(*place)
+            replacement.__module__ = original.__module__
+            replacement.__qualname__ = original.__qualname__
+        setattr(*place, replacement)

@@ -77,7 +77,8 @@ def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
 
 def synchronize(device: str | None = None) -> None:
     """Complete all work of this process on a device. Clause CUDA-3."""
-    protocol.synchronize(device_state(device))
+    state = device_state(device)
+    state.use(protocol.finish_work, state)
 
 
 def ipc_collect(device: str | None = None) -> None:

@@ -8,8 +8,8 @@ that wants several can record an event of its own before it sends.
 There is no `event_query`: a device without threads makes progress only when
 somebody waits, so a loop around a query would never end.
 
-Names in brackets refer to `sharedtensor.cuda.rules`, which holds for each rule
-its statement, its basis (`documented`, `observed`, `assumed`) and the source.
+Names in brackets are rules of `docs/guides/cuda-protocol.md`, which has for each its
+statement, its basis (`documented`, `observed`, `assumed`) and the source.
 """
 
 from __future__ import annotations

@@ -75,15 +75,10 @@ def allocate_storage(state: DeviceState, nbytes: int) -> DeviceStorage:
 
 
 def duplicate(storage: DeviceStorage) -> DeviceStorage:
-    """Return the storage of new memory with the same bytes.
+    """Return a copy of a storage, by way of the host.
 
-    Raises OutOfDeviceMemoryError, ForkError.
+    Raises OutOfDeviceMemoryError.
     """
-    return storage.state.use(duplicate_storage, storage)
-
-
-def duplicate_storage(storage: DeviceStorage) -> DeviceStorage:
-    """Return a copy of a storage, by way of the host."""
     driver, nbytes = storage.state.driver, storage.nbytes
     made = allocate_storage(storage.state, nbytes)
     content = driver.copy_to_host(storage.data_ptr(), nbytes)
@@ -427,11 +422,6 @@ def free_allocation(state: DeviceState, allocation: Allocation) -> None:
 
 
 # Collecting, and the end
-
-
-def synchronize(state: DeviceState) -> None:
-    """Complete all work of this process. Clause CUDA-3; raises ForkError."""
-    state.use(finish_work, state)
 
 
 def collect(state: DeviceState) -> None:

@@ -10,10 +10,9 @@ alive when another one joins; device memory asks for that anyway.
 Pids and descriptors are used again, so a file begins with a random token that
 is compared after opening.
 
-An exception of a signal handler can arise wherever a call comes back. One that
-arose between taking the lock of a file and the block that gives it back would leave
-it taken, and other processes would wait. So the `with` of a lock enters and leaves
-by functions of C alone (clause FAULT-2), as that of `finalizers` does.
+The lock of a file is taken by a ``with`` of C alone: see `atomic`. Otherwise an
+exception of a signal handler could leave it taken, and other processes would wait
+(clause FAULT-2).
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
+from ..atomic import Block
 from ..errors import ignoring, pass_on
 from .errors import DeviceError, MakerGoneError
 
@@ -126,12 +126,9 @@ class SharedFile:
 
         Entering it raises DeviceError if another process keeps the lock too long.
         """
-        block: Any = _Block()
-        block.__enter__ = functools.partial(any, self._attempts())
-        block.__exit__ = functools.partial(
-            _flock_at_exit, self._descriptor, fcntl.LOCK_UN
-        )
-        return cast("AbstractContextManager[bool]", block)
+        take = functools.partial(any, self._attempts())
+        give = functools.partial(_flock_at_exit, self._descriptor, fcntl.LOCK_UN)
+        return cast("AbstractContextManager[bool]", Block(take, give))
 
     def _attempts(self) -> Iterator[bool]:
         """Try to take the lock whenever it is asked, and say if that went well."""
@@ -150,12 +147,6 @@ class SharedFile:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             self.close()
-
-
-class _Block:
-    """A `with` that calls what its slots have: no Python code looks them up."""
-
-    __slots__ = ("__enter__", "__exit__")
 
 
 def _refused() -> Iterator[bool]:

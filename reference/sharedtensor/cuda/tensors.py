@@ -95,7 +95,8 @@ class CudaTensor:
         """Return a tensor in an allocation that the copies of its aliases share."""
         made = memo[id(self)] = copy.copy(self)  # before its grad, which may be it
         if self.storage is not None and id(self.storage) not in memo:
-            memo[id(self.storage)] = protocol.duplicate(self.storage)
+            copied = self.storage.state.use(protocol.duplicate, self.storage)
+            memo[id(self.storage)] = copied
         vars(made).update(copy.deepcopy(vars(self), memo))
         return made
 

@@ -61,12 +61,12 @@ class Connection(connection.Connection):
     ) -> tuple[Any, ReceivedDescriptors]:
         """Return a message as it came: its bytes and descriptors, now the caller's.
 
-        Raises `BlockingIOError` if there is none and the caller is not to `wait`. See
-        `packets.read` for `taken`.
+        So the next one can be received, whatever is in this one: clauses FAULT-2,
+        FAULT-4. See `packets.read` for the arguments and what is raised.
         """
         self._check_closed()
         self._check_readable()
-        return protocol.read_message(self, wait, taken)
+        return self.read(wait, taken)
 
     def write(
         self,

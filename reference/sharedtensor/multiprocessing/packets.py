@@ -8,11 +8,11 @@ batch in the buffer of another socket.
 
 So a message is written whole or not at all, and read whole or not at all:
 
-- Whoever is killed while it writes leaves no half message to its reader.
-- Several processes may read or write at once, and no lock is needed, which somebody who
-  is killed would hold for ever (clause LIFE-6).
+- A process that is killed while it writes leaves no half message to its reader.
+- Several processes may read or write at once, and need no lock, which a killed process
+  would hold for ever (clause LIFE-6).
 - Once it is written it is in the kernel's hands. The sender may drop its tensors, or
-  end, before it is read (clauses LIFE-2, LIFE-5); and if nobody can read it any more,
+  end, before it is read (clauses LIFE-2, LIFE-5); and if no process can read it,
   the kernel closes the descriptors in it (clause LIFE-13).
 """
 
@@ -31,6 +31,7 @@ from contextlib import closing
 from itertools import chain, starmap
 from typing import Any
 
+from .. import atomic
 from ..descriptors import (
     RIGHTS,
     OwnedDescriptor,
@@ -85,7 +86,7 @@ def write(
     wait: bool,
     sent: list[object] | None = None,
 ) -> None:
-    """Write one message. Raises `BrokenPipeError` when nobody can read it.
+    """Write one message. Raises `BrokenPipeError` when no process can read it.
 
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
     `ResourceError`; nothing has been written then. Once the message is written there is
@@ -155,7 +156,7 @@ def _send(
     until = 0.0
     while True:
         try:
-            return into.extend(starmap(end.sendmsg, (arguments,)))
+            return atomic.append(into, end.sendmsg, *arguments)
         except OSError as error:
             pass_on(error)
             if error.errno != errno.ETOOMANYREFS:
@@ -178,7 +179,7 @@ def read(
     looked at, so one that cannot be rebuilt leaves the connection in step: clause
     GRAD-6. Descriptors are not inherited by other programs: clauses FD-5, LIFE-23.
     A packet is in `taken`, an empty list, once it has left the socket; whatever is
-    raised later, the message is no more in here. See `payload_of`.
+    raised later, the message has left the channel. See `payload_of`.
 
     Raises `EOFError` when there is no writer any more (clause LOAD-5), `OSError`,
     `ResourceError`, or `BlockingIOError` if there is none and the caller is not to
@@ -296,7 +297,9 @@ def batch_of(descriptors: Sequence[int]) -> OwnedDescriptor:
     try:
         with closing(by_reserve(_pair_of_sockets)) as made:
             filling, batch = made.sockets
-            filling.setblocking(False)  # nobody makes room: what is too much is refused
+            filling.setblocking(
+                False
+            )  # there is no reader: what is too much is refused
             for begin in range(0, len(descriptors), FDS_AT_ONCE):
                 _send(
                     filling, b"+", descriptors[begin : begin + FDS_AT_ONCE], True, None

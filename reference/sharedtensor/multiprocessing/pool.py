@@ -1,4 +1,4 @@
-"""The pool of the standard library over our queues, which nobody locks.
+"""The pool of the standard library over our queues, which need no lock.
 
 A worker of the standard library's pool that is killed while it waits for a task has the
 lock that all other workers need. Here there is no such lock, so the pool goes on.
@@ -35,7 +35,7 @@ class _Numbered(SimpleQueue):
         while True:
             taken: list[Any] = []
             try:
-                received = self._reader.receive(taken=taken)
+                received = self._reader.receive(True, taken)
                 return protocol.unpack_message(*received)
             except Exception as error:
                 message = payload_of(taken)

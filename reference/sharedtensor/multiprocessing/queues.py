@@ -1,7 +1,7 @@
 """Queues over connections that carry descriptors.
 
 They are the standard library's queues but for three things. Their pipes are ours, so
-what was put survives the process that put it (clause LIFE-5). Nobody locks them, since
+what was put survives the process that put it (clause LIFE-5). They need no lock, since
 a message is one packet: a consumer that is killed while it waits takes no lock along
 that the others would need. And `Queue.put` pickles in the caller, where the standard
 library leaves that to a thread: when `put` returns, the tensors are shared (clause
@@ -15,12 +15,10 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
-from itertools import starmap
 from multiprocessing import queues, synchronize, util
-from operator import attrgetter
 from typing import Any, ClassVar
 
-from .. import protocol
+from .. import atomic, protocol
 from ..errors import pass_on
 from ..protocol import Message
 from .connection import Connection, Pipe
@@ -31,15 +29,12 @@ ROOM = 20 << 10
 It takes some thirty small messages. What waits behind them has no descriptor in flight.
 """
 
-# The `with` of these is made of functions of C, as the module on finalizers asks: no
-# signal handler runs between them and the block. Looking them up comes before both.
-
 
 class _ThreadCondition(threading.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
-    __enter__: Any = property(attrgetter("_lock.__enter__"))
-    __exit__: Any = property(attrgetter("_lock.__exit__"))
+    __enter__ = atomic.method_of("_lock.__enter__")
+    __exit__ = atomic.method_of("_lock.__exit__")
 
     def notify(self, n: int = 1) -> None:
         """Wake all who wait: an interrupted call may have left one who does not."""
@@ -49,8 +44,8 @@ class _ThreadCondition(threading.Condition):
 class _ProcessCondition(synchronize.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
-    __enter__: Any = property(attrgetter("_lock._semlock.__enter__"))
-    __exit__: Any = property(attrgetter("_lock._semlock.__exit__"))
+    __enter__ = atomic.method_of("_lock._semlock.__enter__")
+    __exit__ = atomic.method_of("_lock._semlock.__exit__")
 
 
 class SimpleQueue(queues.SimpleQueue[Any]):
@@ -125,7 +120,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         message = protocol.pack_message(obj)
         place: list[bool] = []
         try:
-            place.extend(starmap(self._sem.acquire, ((block, timeout),)))
+            atomic.append(place, self._sem.acquire, block, timeout)
             if not place[0]:
                 raise queue.Full
             self._append(message)
@@ -146,7 +141,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 self._start_thread()
             # The thread goes on once this one leaves the lock.
             self._notempty.notify()
-            message.queued.extend(starmap(self._buffer.append, ((message,),)))
+            atomic.append(message.queued, self._buffer.append, message)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object, without a lock. Raises `queue.Empty`.
@@ -164,7 +159,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 pass_on(error)
                 continue  # another consumer was faster
             finally:
-                # It is no more in here, received or lost. No signal handler runs
+                # It has left the queue, received or lost. No signal handler runs
                 # before the call. Clauses FAIL-2, FAIL-7, FAULT-2.
                 if taken and taken[0][0]:
                     self._sem.release()
@@ -172,11 +167,11 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         raise queue.Empty
 
     def close(self) -> None:
-        """Put no more here, as the standard library documents it.
+        """Refuse further messages, as the standard library documents it.
 
-        The end to receive from goes at once, for nobody receives from a closed queue.
-        The other one stays with a thread until its last message is written. A queue
-        that nobody has put on in this process stays as it is. Clause LIFE-13.
+        The end to receive from is closed at once, for a closed queue is not received
+        from. The other one stays with a thread until its last message is written. A
+        queue that this process has not put on stays as it is. Clause LIFE-13.
         """
         super().close()
         if self._thread is not None:
@@ -254,15 +249,11 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._given_up = thread
             wanted.clear()
             self._notempty.notify()
-            self._forget_thread()
+            for made in (self._jointhread, self._close):
+                if made is not None:
+                    made.cancel()
+            self._jointhread = self._close = self._thread = None
             raise
-
-    def _forget_thread(self) -> None:
-        """Be as if no thread had been started."""
-        for made in (self._jointhread, self._close):
-            if made is not None:
-                made.cancel()
-        self._jointhread = self._close = self._thread = None
 
 
 class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
@@ -280,12 +271,13 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
             try:
                 super()._append(message)
             finally:
+                # No call is in this line, so no signal handler runs before `release`.
                 if message.outbox.sent or message.queued:
                     self._unfinished_tasks.release()
 
 
 def _withdraw(buffer: deque[Any]) -> None:
-    """Let go of what messages hold that this process will not write."""
+    """Release what messages hold that this process will not write."""
     for message in buffer:
         if isinstance(message, Message):
             protocol.withdraw_message(message)
@@ -303,7 +295,7 @@ def _feed(
     """Write messages until the queue is closed; a failure costs one message alone.
 
     Do nothing where the call that began it has raised: then nothing is `wanted`. Once
-    the queue is closed or dropped, what nobody can receive any more goes in silence:
+    the queue is closed or dropped, what no process can receive is dropped silently:
     clause LIFE-13.
     """
     last = queues._sentinel  # type: ignore[attr-defined]

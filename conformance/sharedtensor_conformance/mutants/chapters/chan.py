@@ -162,8 +162,12 @@ def pipe_copies(send):
     return lambda self, obj: send(self, copy.deepcopy(obj))
 
 
-@mutant("swaps_messages", "CHAN-4", replaces="protocol.read_message")
-def swaps_messages(read_message):
+@mutant(
+    "swaps_messages",
+    "CHAN-4",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def swaps_messages(receive):
     """Where two messages wait, the second is received before the first."""
     waiting = {}
 
@@ -173,11 +177,11 @@ def swaps_messages(read_message):
             first, packet = waiting.pop(channel)
             taken.append(packet)
             return first
-        first = read_message(channel, wait, taken)
+        first = receive(channel, wait, taken)
         if not channel.poll(0):
             return first
         waiting[channel] = first, taken.pop()
-        return read_message(channel, wait, taken)
+        return receive(channel, wait, taken)
 
     return read
 
@@ -678,12 +682,12 @@ def last_task_wakes_one(append):
 @mutant(
     "loser_of_a_race_waits",
     "CHAN-12",
-    replaces="protocol.read_message",
+    replaces="multiprocessing.connection.Connection.receive",
     histories="test_histories_of_queues",
 )
-def loser_of_a_race_waits(read_message):
+def loser_of_a_race_waits(receive):
     """Who has seen a message that another reader takes waits for the next one."""
-    return lambda channel, wait=True, *taken: read_message(channel, True, *taken)
+    return lambda channel, wait=True, *taken: receive(channel, True, *taken)
 
 
 @mutant(

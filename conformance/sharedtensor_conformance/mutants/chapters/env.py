@@ -127,13 +127,17 @@ def queue_refuses_without_a_cause(put):
     return _without_cause(put, "The message cannot be put.")
 
 
-@mutant("lost_message_has_no_cause", "ENV-2", replaces="protocol.read_message")
-def lost_message_has_no_cause(read_message):
+@mutant(
+    "lost_message_has_no_cause",
+    "ENV-2",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def lost_message_has_no_cause(receive):
     """Who has no room for the descriptors of a message says how many there are."""
 
     def read(channel, *how):
         try:
-            return read_message(channel, *how)
+            return receive(channel, *how)
         except BlockingIOError:
             raise
         except OSError:

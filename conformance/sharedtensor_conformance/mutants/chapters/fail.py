@@ -159,9 +159,9 @@ def receiver_gets_zeros_without_descriptors(rebuild_storage, rebuild_parts):
 @mutant(
     "receiver_copies_without_mappings",
     "FAIL-7",
-    replaces=("memory.Memory.__init__", "memory.remap"),
+    replaces=("memory.Memory.__init__", "memory.map_segment"),
 )
-def receiver_copies_without_mappings(reserve, remap):
+def receiver_copies_without_mappings(reserve, map_segment):
     """Who has no mapping left for a segment reads it into private memory."""
 
     def reserve_or_allocate(self, nbytes):
@@ -172,27 +172,30 @@ def receiver_copies_without_mappings(reserve, remap):
             self.bytes = memoryview(content)
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(content))
 
-    def remap_or_read(target, fd, sharing=1):
-        content = getattr(target, "bytes", None)
-        if content is not None and isinstance(content.obj, bytearray):
-            os.preadv(fd, [content], 0)
+    def map_or_read(target, fd):
+        if isinstance(target.bytes.obj, bytearray):
+            os.preadv(fd, [target.bytes], 0)
         else:
-            remap(target, fd, sharing)
+            map_segment(target, fd)
 
-    return reserve_or_allocate, remap_or_read
+    return reserve_or_allocate, map_or_read
 
 
-@mutant("receiver_gives_up_after_a_refusal", "FAIL-2", replaces="protocol.read_message")
-def receiver_gives_up_after_a_refusal(read_message):
+@mutant(
+    "receiver_gives_up_after_a_refusal",
+    "FAIL-2",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def receiver_gives_up_after_a_refusal(receive):
     """A connection whose message was refused has lost the next one, too."""
 
     def read(channel, wait=True, *taken):
         try:
-            return read_message(channel, wait, *taken)
+            return receive(channel, wait, *taken)
         except BlockingIOError:
             raise
         except OSError:
-            channel.poll(0.2) and read_message(channel, wait)
+            channel.poll(0.2) and receive(channel, wait)
             raise
 
     return read
@@ -202,43 +205,44 @@ def receiver_gives_up_after_a_refusal(read_message):
     "room_is_taken_at_the_first_touch",
     "FAIL-3",
     "FAIL-4",
-    replaces=("memory.write", "memory.remap"),
+    replaces="memory.move",
 )
-def room_is_taken_at_the_first_touch(write, remap):
+def room_is_taken_at_the_first_touch(move):
     """A segment gets its size at once and its memory when somebody writes to it."""
-    parts = {}
+    from sharedtensor import atomic, memory
 
-    def reserve(fd, source):
+    def move_and_touch(source, fd, then):
         if isinstance(source, memory.Group):
-            write(fd, source)
+            move(source, fd, then)
             return
-        parts[source.address] = bytes(source.bytes)
+        content = bytes(source.bytes)
+        _give_size(fd, source)
+        memory.map_segment(source, fd)
+        source.bytes[:] = content
+        atomic.call_each(then)
+
+    return move_and_touch
+
+
+def _give_size(fd, source):
+    if not os.fstat(fd).st_size:  # else it is sealed
         os.ftruncate(fd, source.capacity)
 
-    def remap_and_touch(target, fd, sharing=1):
-        remap(target, fd, sharing)
-        address = getattr(target, "address", None)
-        if (part := parts.pop(address, None)) is not None:
-            target.bytes[:] = part
 
-    from sharedtensor import memory
-
-    return reserve, remap_and_touch
-
-
-@mutant("zeros_take_no_room", "FAIL-4", replaces="memory.write")
-def zeros_take_no_room(write):
+@mutant("zeros_take_no_room", "FAIL-4", replaces="memory.move")
+def zeros_take_no_room(move):
     """A tensor of zeros is shared as a file with a hole, in `/dev/shm` always."""
+    from sharedtensor import atomic, memory
 
-    def write_unless_zero(fd, source):
+    def move_unless_zero(source, fd, then):
         if isinstance(source, memory.Group) or any(source.bytes):
-            write(fd, source)
-        else:
-            os.ftruncate(fd, source.capacity)
+            move(source, fd, then)
+            return
+        _give_size(fd, source)
+        memory.map_segment(source, fd)
+        atomic.call_each(then)
 
-    from sharedtensor import memory
-
-    return write_unless_zero
+    return move_unless_zero
 
 
 @mutant(
@@ -250,9 +254,9 @@ def zeros_take_no_room(write):
 def refused_file_stays(allocate):
     """A file that could not be filled keeps a name."""
 
-    def allocate_and_keep(self, segment, source):
+    def allocate_and_keep(self, segment, source, then):
         try:
-            allocate(self, segment, source)
+            allocate(self, segment, source, then)
         except OSError:
             maker, token = segment.token.rpartition("-")[::2]
             open(f"/dev/shm/{maker}-{token[::-1]}", "x").close()
@@ -272,40 +276,49 @@ def file_limit_kills(move_storage):
     return move
 
 
-@mutant("segment_has_a_power_of_two", "FAIL-5", replaces="memory.write")
-def segment_has_a_power_of_two(write):
+@mutant(
+    "segment_has_a_power_of_two",
+    "FAIL-5",
+    replaces=("segments.seal", "memory.move"),
+)
+def segment_has_a_power_of_two(seal, move):
     """A segment gets the next power of two as its size, however far that is."""
+    from sharedtensor.errors import resource_error
 
-    def reserve_and_write(fd, source):
-        size = 1 << (source.nbytes - 1).bit_length()
+    def round_up(fd, nbytes):
+        size = 1 << (nbytes - 1).bit_length()
         try:
             os.ftruncate(fd, size)
         except OSError as error:
             raise resource_error(error.errno, f"Making {size} bytes") from error
-        write(fd, source)
 
-    from sharedtensor.errors import resource_error
+    def round_and_seal(fd, nbytes):
+        round_up(fd, nbytes)
+        seal(fd, nbytes)
 
-    return reserve_and_write
+    def round_and_move(source, fd, then):
+        if not os.fstat(fd).st_size:  # else it is sealed
+            round_up(fd, source.nbytes)
+        move(source, fd, then)
+
+    return round_and_seal, round_and_move
 
 
-@mutant("empties_before_it_maps", "FAIL-6", replaces="memory.write")
-def empties_before_it_maps(write):
+@mutant("empties_before_it_maps", "FAIL-6", replaces="memory.move")
+def empties_before_it_maps(move):
     """The old memory is cleared before the segment is mapped over it."""
-
-    def write_and_clear(fd, source):
-        with open("/proc/self/maps") as file:
-            scarce = sum(1 for _ in file) > 30_000
-        if not scarce:
-            write(fd, source)
-            return
-        memory.write_bytes(fd, source)
-        for piece in source.pieces:
-            ctypes.memset(piece.address, 0, piece.nbytes)
-
     from sharedtensor import memory
 
-    return write_and_clear
+    def clear_and_move(source, fd, then):
+        with open("/proc/self/maps") as file:
+            scarce = sum(1 for _ in file) > 30_000
+        if scarce:
+            memory.write_bytes(fd, source)
+            for piece in source.pieces:
+                ctypes.memset(piece.address, 0, piece.nbytes)
+        move(source, fd, then)
+
+    return clear_and_move
 
 
 @mutant(
@@ -348,8 +361,12 @@ def refusal_keeps_a_descriptor(share_storage):
     return share
 
 
-@mutant("signal_ends_the_wait", "FAIL-9", replaces="protocol.read_message")
-def signal_ends_the_wait(read_message):
+@mutant(
+    "signal_ends_the_wait",
+    "FAIL-9",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def signal_ends_the_wait(receive):
     """A receiver that is interrupted while it waits raises instead of going on."""
 
     def interrupt(*ignored):
@@ -358,10 +375,10 @@ def signal_ends_the_wait(read_message):
     def read(channel, wait=True, *taken):
         before = signal.getsignal(signal.SIGALRM)
         if not wait or not callable(before):
-            return read_message(channel, wait, *taken)
+            return receive(channel, wait, *taken)
         signal.signal(signal.SIGALRM, interrupt)
         try:
-            return read_message(channel, wait, *taken)
+            return receive(channel, wait, *taken)
         finally:
             signal.signal(signal.SIGALRM, before)
 
@@ -434,7 +451,7 @@ def refused_put_stops_the_receiver(move_storage):
                 kept = other.bytes.copy()
                 fd = other.segment.descriptor
                 if fd is not None:
-                    memory.remap(other.memory, fd, 2)  # MAP_PRIVATE
+                    memory.map_segment(other.memory, fd, 2)  # MAP_PRIVATE
                     other.bytes[:] = kept
             raise
 

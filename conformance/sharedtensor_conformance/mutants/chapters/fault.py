@@ -16,13 +16,13 @@ from sharedtensor_conformance.mutants.registry import mutant
 )
 def failure_to_map_keeps_the_descriptor(open_handle):
     """Where mapping a segment fails, its descriptor stays open."""
-    from sharedtensor import segments, strategies, transport
+    from sharedtensor import memory, strategies, transport
 
     def open_carelessly(self, target, token, nbytes, where):
         inode, descriptor = where
         owned = transport.take_descriptor(descriptor)
         fd, owned._descriptor.fd = owned.fd, -1
-        segments.map_shared(target, fd)
+        memory.map_segment(target, fd)
         segment = strategies.Segment(self, token, nbytes, inode)
         segment._descriptor.fd = fd
         return segment
@@ -54,15 +54,19 @@ def receiver_asks_its_sender(export_descriptor):
     return sender_hands_out_descriptors(export_descriptor)
 
 
-@mutant("lost_message_is_none", "FAULT-4", replaces="protocol.read_message")
-def lost_message_is_none(read_message):
+@mutant(
+    "lost_message_is_none",
+    "FAULT-4",
+    replaces="multiprocessing.connection.Connection.receive",
+)
+def lost_message_is_none(receive):
     """A message for whose descriptors there is no room arrives as None."""
     from sharedtensor import ResourceError
     from sharedtensor.descriptors import ReceivedDescriptors
 
     def read(channel, *how):
         try:
-            return read_message(channel, *how)
+            return receive(channel, *how)
         except ResourceError:
             return pickle.dumps(None), ReceivedDescriptors()
 

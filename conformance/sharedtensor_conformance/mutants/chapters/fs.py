@@ -57,16 +57,26 @@ def receiver_holds_the_name(move_storage, release_segment):
     return move, release
 
 
-@mutant("named_keeps_a_descriptor", "FS-3", "LIFE-7", replaces="segments.map_shared")
-def named_keeps_a_descriptor(map_shared):
+@mutant(
+    "named_keeps_a_descriptor",
+    "FS-3",
+    "LIFE-7",
+    replaces=("memory.move", "memory.map_segment"),
+)
+def named_keeps_a_descriptor(move, map_segment):
     """A segment with a name is mapped through a descriptor that stays open."""
 
-    def map_and_keep(target, fd):
-        map_shared(target, fd)
+    def move_and_keep(source, fd, then):
+        move(source, fd, then)
         if _is_named(fd):
             os.dup(fd)
 
-    return map_and_keep
+    def map_and_keep(target, fd):
+        map_segment(target, fd)
+        if _is_named(fd):
+            os.dup(fd)
+
+    return move_and_keep, map_and_keep
 
 
 @mutant("name_says_the_parent", "FS-4", replaces="segments.new_name")
@@ -117,16 +127,16 @@ def large_storage_has_a_file(init):
     return init_with_a_file
 
 
-@mutant("files_have_room_to_grow", "FS-7", replaces="segments.map_shared")
-def files_have_room_to_grow(map_shared):
+@mutant("files_have_room_to_grow", "FS-7", replaces="memory.move")
+def files_have_room_to_grow(move):
     """The file of a segment is twice as large as need be, and two pages more."""
 
-    def grow_and_map(target, fd):
+    def move_and_grow(source, fd, then):
+        move(source, fd, then)
         if _is_named(fd):
             os.ftruncate(fd, 2 * os.fstat(fd).st_size + 8192)
-        map_shared(target, fd)
 
-    return grow_and_map
+    return move_and_grow
 
 
 @mutant("heirs_of_one_manager", "FS-8", "LIFE-22", replaces="protocol.remember_storage")
@@ -139,7 +149,7 @@ def heirs_of_one_manager(remember_storage):
         for name, storage in state.known.items():
             if "-" in name and keeper.program_of(name) != program._id:
                 fd = os.open(f"{segments.DIRECTORY}/{name}", segments.TO_OPEN)
-                memory.remap(storage.memory, fd)
+                memory.map_segment(storage.memory, fd)
                 os.close(fd)
 
     os.register_at_fork(after_in_child=map_without_locks)
@@ -160,18 +170,18 @@ def sends_on_at_its_own_manager(acknowledge_name):
     return hold_own
 
 
-@mutant("files_are_huge_pages", "FS-7", replaces="segments.map_shared")
-def files_are_huge_pages(map_shared):
+@mutant("files_are_huge_pages", "FS-7", replaces="memory.move")
+def files_are_huge_pages(move):
     """The file of a segment of 2 MiB or more is rounded up to whole huge pages."""
     huge = 1 << 21
 
-    def round_and_map(target, fd):
+    def move_and_round(source, fd, then):
+        move(source, fd, then)
         size = os.fstat(fd).st_size
         if _is_named(fd) and size >= huge:
             os.ftruncate(fd, -(-size // huge) * huge)
-        map_shared(target, fd)
 
-    return round_and_map
+    return move_and_round
 
 
 @mutant("name_keeps_the_first_pid", "FS-4", replaces="segments.new_name")
@@ -272,8 +282,8 @@ def large_file_stays_open(allocate, open_segment, release):
             path = f"/dev/shm/{segment.token}"
             segment._descriptor.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
-    def allocate_and_keep(self, segment, source):
-        allocate(self, segment, source)
+    def allocate_and_keep(self, segment, source, then):
+        allocate(self, segment, source, then)
         keep_open(segment)
 
     def open_and_keep(self, target, token, nbytes, where):

@@ -656,15 +656,23 @@ def socket_for_each_message(export_handle):
     return export
 
 
-@mutant("descriptors_survive_exec", "LIFE-23", replaces="segments.map_shared")
-def descriptors_survive_exec(map_shared):
+@mutant(
+    "descriptors_survive_exec",
+    "LIFE-23",
+    replaces=("memory.move", "memory.map_segment"),
+)
+def descriptors_survive_exec(move, map_segment):
     """Another program that replaces a process has the descriptors of its storages."""
+
+    def move_inheritable(source, fd, then):
+        os.set_inheritable(fd, True)
+        move(source, fd, then)
 
     def map_inheritable(target, fd):
         os.set_inheritable(fd, True)
-        map_shared(target, fd)
+        map_segment(target, fd)
 
-    return map_inheritable
+    return move_inheritable, map_inheritable
 
 
 @mutant(
@@ -690,7 +698,7 @@ def closed_channel_ends_the_sharing(rebuild_storage, close):
         for storage in received:
             if storage.segment.descriptor is not None:
                 fd = storage.segment.descriptor
-                memory.remap(storage.memory, fd, mmap.MAP_PRIVATE)
+                memory.map_segment(storage.memory, fd, mmap.MAP_PRIVATE)
         received.clear()
 
     return rebuild, close_all

@@ -139,13 +139,13 @@ def _with_senders(note, unpack_message, *packing):
     "consumer_ends_with_its_first_worker",
     "LOAD-3",
     replaces=(
-        "protocol.read_message",
+        "multiprocessing.connection.Connection.receive",
         "protocol.unpack_message",
         "protocol.pack_message",
         "protocol.pack_for_child",
     ),
 )
-def consumer_ends_with_its_first_worker(read_message, *steps):
+def consumer_ends_with_its_first_worker(receive, *steps):
     """Who gets a message of a process that has gone takes all messages for gone."""
     gone = []
 
@@ -158,7 +158,7 @@ def consumer_ends_with_its_first_worker(read_message, *steps):
     def read(channel, *how):
         if gone:
             raise EOFError
-        return read_message(channel, *how)
+        return receive(channel, *how)
 
     return read, *_with_senders(note, *steps)
 

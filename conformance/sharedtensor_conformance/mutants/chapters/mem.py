@@ -75,19 +75,19 @@ class _Early:
     "reads_before_the_message",
     "MEM-1",
     replaces=(
-        "protocol.read_message",
+        "multiprocessing.connection.Connection.receive",
         "tensors.Tensor.__setitem__",
         "tensors.Tensor.__array_interface__",
         "tensors.Tensor._values",
     ),
 )
-def reads_before_the_message(read_message, *tensor):
+def reads_before_the_message(receive, *tensor):
     """Who waits for a message has read its tensors before the message comes."""
     early = _Early(*tensor)
 
     def read(channel, *how):
         contents = early.read()
-        message = read_message(channel, *how)
+        message = receive(channel, *how)
         early.use(contents)
         return message
 
@@ -100,7 +100,7 @@ def reads_before_the_message(read_message, *tensor):
     replaces=(
         "protocol.pack_message",
         "protocol.pack_for_child",
-        "protocol.read_message",
+        "multiprocessing.connection.Connection.receive",
         "protocol.unpack_message",
         "tensors.Tensor.__setitem__",
         "tensors.Tensor.__array_interface__",
@@ -108,7 +108,7 @@ def reads_before_the_message(read_message, *tensor):
     ),
 )
 def hears_of_its_senders_writes_alone(
-    pack_message, pack_for_child, read_message, unpack_message, *tensor
+    pack_message, pack_for_child, receive, unpack_message, *tensor
 ):
     """A message makes its receiver read again what its sender wrote, and no more."""
     early, written, contents = _Early(*tensor), set(), {}
@@ -116,7 +116,7 @@ def hears_of_its_senders_writes_alone(
 
     def read(channel, *how):
         before = early.read()
-        message = read_message(channel, *how)
+        message = receive(channel, *how)
         contents.clear()
         contents.update(before)
         return message

@@ -23,8 +23,8 @@ def group_may_read(permissions):
 def large_segment_is_readable(allocate):
     """Everybody may read the file of a segment of more than 1 MiB."""
 
-    def allocate_and_open(self, segment, source):
-        allocate(self, segment, source)
+    def allocate_and_open(self, segment, source, then):
+        allocate(self, segment, source, then)
         if source.nbytes > 1 << 20:
             os.chmod(f"/dev/shm/{segment.token}", 0o644)
 
@@ -38,8 +38,8 @@ def common_segment_is_readable(allocate):
     """Everybody may read the file of a segment that several storages lie in."""
     from sharedtensor import memory
 
-    def allocate_and_open(self, segment, source):
-        allocate(self, segment, source)
+    def allocate_and_open(self, segment, source, then):
+        allocate(self, segment, source, then)
         if isinstance(source, memory.Group):
             os.chmod(f"/dev/shm/{segment.token}", 0o644)
 

@@ -1,7 +1,6 @@
 """Mutants of the move into shared memory."""
 
 import copy
-import ctypes
 import mmap
 import os
 import weakref
@@ -10,11 +9,11 @@ from typing import Any
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-def _map_otherwise_during(step, map_shared, other):
-    """Return `step` and a `map_shared` that calls `other` during the step."""
+def _map_privately_during(step, map_segment):
+    """Return `step` and a `map_segment` that maps privately during the step."""
     entered = []
 
-    def step_with_other(*arguments):
+    def step_and_note(*arguments):
         entered.append(step)
         try:
             return step(*arguments)
@@ -22,42 +21,37 @@ def _map_otherwise_during(step, map_shared, other):
             entered.pop()
 
     def map_one_way(target, fd):
-        (other if entered else map_shared)(target, fd)
+        map_segment(target, fd, mmap.MAP_PRIVATE if entered else mmap.MAP_SHARED)
 
-    return step_with_other, map_one_way
-
-
-def _map_privately(target, fd):
-    from sharedtensor import memory
-
-    memory.remap(target, fd, mmap.MAP_PRIVATE)
+    return step_and_note, map_one_way
 
 
-def _map_copies(target, fd):
-    _map_privately(target, fd)
-    for address, nbytes, *_ in target.pieces:  # a page is private once it was written
-        ctypes.memmove(address, ctypes.string_at(address, nbytes), nbytes)
-
-
-@mutant(
-    "sender_keeps_its_memory",
-    "SHARE-1",
-    "SHARE-2",
-    replaces=("protocol.move_storage", "segments.map_shared"),
-)
-def sender_keeps_its_memory(move_storage, map_shared):
+@mutant("sender_keeps_its_memory", "SHARE-1", "SHARE-2", replaces="memory.move")
+def sender_keeps_its_memory(move):
     """The bytes are copied into the segment, and the sender stays where it was."""
-    return _map_otherwise_during(move_storage, map_shared, _map_copies)
+    from sharedtensor import atomic, memory
+
+    def copy_bytes(source, fd, then):
+        if isinstance(source, memory.Group):
+            move(source, fd, then)
+            return
+        memory.write_bytes(fd, source)
+        content = bytes(source.bytes)
+        memory.map_segment(source, fd, mmap.MAP_PRIVATE)
+        source.bytes[:] = content  # a page is private once it was written
+        atomic.call_each(then)
+
+    return copy_bytes
 
 
 @mutant(
     "receiver_maps_privately",
     "SHARE-2",
-    replaces=("protocol.rebuild_storage", "segments.map_shared"),
+    replaces=("protocol.rebuild_storage", "memory.map_segment"),
 )
-def receiver_maps_privately(rebuild_storage, map_shared):
+def receiver_maps_privately(rebuild_storage, map_segment):
     """The receiver sees the sender's writes and keeps its own to itself."""
-    return _map_otherwise_during(rebuild_storage, map_shared, _map_privately)
+    return _map_privately_during(rebuild_storage, map_segment)
 
 
 @mutant("moves_one_page", "SHARE-3", replaces="protocol.move_storage")
@@ -201,14 +195,12 @@ def clone_is_a_view(clone):
 @mutant(
     "second_arrival_is_private",
     "SHARE-12",
-    replaces=("protocol.rebuild_storage", "segments.map_shared"),
+    replaces=("protocol.rebuild_storage", "memory.map_segment"),
 )
-def second_arrival_is_private(rebuild_storage, map_shared):
+def second_arrival_is_private(rebuild_storage, map_segment):
     """A storage that was dropped and arrives once more in a process is a copy there."""
     arrived = set()
-    rebuild_privately, map_one_way = _map_otherwise_during(
-        rebuild_storage, map_shared, _map_privately
-    )
+    rebuild_privately, map_one_way = _map_privately_during(rebuild_storage, map_segment)
 
     def rebuild(storage_class, handle):
         again = handle[1] in arrived
@@ -342,9 +334,9 @@ def arrays_lose_what_is_dropped(move_storage):
 @mutant(
     "clones_of_large_tensors_see_writes",
     "SHARE-11",
-    replaces=("tensors.Tensor.clone", "segments.map_shared"),
+    replaces=("tensors.Tensor.clone", "memory.map_segment"),
 )
-def clones_of_large_tensors_see_writes(clone, map_shared):
+def clones_of_large_tensors_see_writes(clone, map_segment):
     """A clone of 64 KiB or more is a private mapping, which shows what others write."""
 
     def map_or_clone(self):
@@ -356,7 +348,7 @@ def clones_of_large_tensors_see_writes(clone, map_shared):
         window = self.storage_offset(), self.shape, self.stride()
         return self.detach().look_at(made, self.dtype.str, *window)
 
-    return _map_otherwise_during(map_or_clone, map_shared, _map_privately)
+    return _map_privately_during(map_or_clone, map_segment)
 
 
 _pickled: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()

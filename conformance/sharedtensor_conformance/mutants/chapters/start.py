@@ -70,7 +70,7 @@ def fork_makes_private(remember_storage):
             fd = storage.segment.descriptor
             if fd is None:
                 fd = os.open(f"/dev/shm/{storage.segment.token}", os.O_RDWR)
-            memory.remap(storage.memory, fd, mmap.MAP_PRIVATE)
+            memory.map_segment(storage.memory, fd, mmap.MAP_PRIVATE)
 
     def remember(storage, segment):
         if not registered:
@@ -173,17 +173,14 @@ def arguments_lose_their_flags(export_flags):
     "children_of_children_keep_to_themselves",
     "SHARE-2",
     "START-3",
-    replaces="segments.map_shared",
+    replaces="memory.map_segment",
 )
-def children_of_children_keep_to_themselves(map_shared):
+def children_of_children_keep_to_themselves(map_segment):
     """What a child's child receives is mapped so that nobody reads its writes."""
 
-    def map_segment(target, fd):
-        from sharedtensor import memory
+    def map_by_age(target, fd):
+        is_grandchild = len(multiprocessing.current_process()._identity) >= 3
+        sharing = mmap.MAP_PRIVATE if is_grandchild else mmap.MAP_SHARED
+        map_segment(target, fd, sharing)
 
-        if len(multiprocessing.current_process()._identity) < 3:
-            map_shared(target, fd)
-        else:
-            memory.remap(target, fd, mmap.MAP_PRIVATE)
-
-    return map_segment
+    return map_by_age

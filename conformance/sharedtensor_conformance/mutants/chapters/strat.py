@@ -26,8 +26,8 @@ def lists_what_the_system_lacks(known):
 
         name = "anonymous"
 
-        def allocate(self, source, nbytes):
-            raise ResourceError(f"there is no segment of {nbytes} bytes")
+        def allocate(self, segment, source, then):
+            raise ResourceError(f"there is no segment of {segment.nbytes} bytes")
 
     return known | {Anonymous.name: Anonymous()}
 

@@ -275,17 +275,16 @@ def message_in_a_message_ends_it(sending):
     return send_without_the_outer_one
 
 
-@mutant("tells_after_the_mapping", "THREAD-6", replaces="memory.remap")
-def tells_after_the_mapping(remap):
+@mutant("tells_after_the_mapping", "THREAD-6", replaces="memory.move")
+def tells_after_the_mapping(move):
     """A storage learns that its memory has moved when the call that did it is over."""
 
-    def remap_and_tell(target, *arguments):
-        then, target.then = target.then, ()
-        remap(target, *arguments)
+    def move_and_tell(source, fd, then):
+        move(source, fd, ())
         for function, *of in then:
             function(*of)
 
-    return remap_and_tell
+    return move_and_tell
 
 
 @mutant("interrupted_message_is_kept", "THREAD-6", replaces="transport.sending")
@@ -308,20 +307,20 @@ def interrupted_message_is_kept(sending):
     return send_and_keep
 
 
-@mutant("group_is_told_after_the_mapping", "THREAD-6", replaces="memory.remap")
-def group_is_told_after_the_mapping(remap):
+@mutant("group_is_told_after_the_mapping", "THREAD-6", replaces="memory.move")
+def group_is_told_after_the_mapping(move):
     """Storages that move together learn of it when the call that did it is over."""
     from sharedtensor import memory
 
-    def remap_and_tell(target, *arguments):
-        if not isinstance(target, memory.Group):
-            return remap(target, *arguments)
-        then, target.then = target.then, ()
-        remap(target, *arguments)
+    def move_and_tell(source, fd, then):
+        if not isinstance(source, memory.Group):
+            move(source, fd, then)
+            return
+        move(source, fd, ())
         for function, *of in then:
             function(*of)
 
-    return remap_and_tell
+    return move_and_tell
 
 
 @mutant("notes_before_the_block", "THREAD-6", replaces="protocol.write_message")

@@ -6,7 +6,7 @@ a forgotten wait reads old data, memory freed too early reads 0xDB, a pointer of
 another process is refused. It has no threads. It is not CUDA: everything that
 it yields is called `sim`.
 
-The rules, each with its basis, are in `rules`; `tests/cuda` has a test for each.
+`docs/guides/cuda-protocol.md` has the rules, and `tests/cuda` a test for each.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from .errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
-from .shared_file import TOKEN_BYTES, Address, find_in
-from .simulated_memory import ALIGNMENT, SimulatedMemory, file_name
-from .simulated_streams import SimulatedStreams
+from ..errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
+from ..shared_file import TOKEN_BYTES, Address, find_in
+from .memory import ALIGNMENT, SimulatedMemory, file_name
+from .streams import SimulatedStreams
 
 VARIABLE = "SHAREDTENSOR_SIMULATED_DEVICE"
 DEVICES = 2

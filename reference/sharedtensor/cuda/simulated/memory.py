@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import DeviceError, OutOfDeviceMemoryError
-from .liveness import is_alive, own_identity
-from .shared_file import Address, SharedFile
+from ..errors import DeviceError, OutOfDeviceMemoryError
+from ..liveness import is_alive, own_identity
+from ..shared_file import Address, SharedFile
 
 FILE_NAME = "simulated-device"
 POISON = 0xDB

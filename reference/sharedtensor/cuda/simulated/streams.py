@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DeviceError, DeviceHandleError
-from .simulated_memory import LOG_BYTES, MAX_EVENTS, SimulatedMemory
+from ..errors import DeviceError, DeviceHandleError
+from .memory import LOG_BYTES, MAX_EVENTS, SimulatedMemory
 
 COPY, WAIT = 1, 2
 # COPY: offset in the arena and number of bytes, which follow.

@@ -1,0 +1,93 @@
+"""Steps that an exception of a signal handler cannot divide.
+
+Python runs a signal handler between two instructions of Python code, and a handler may
+raise: that of Ctrl-C does. In ``fd = os.open(path)`` the exception can arise when the
+call has returned and the name is not yet bound. The descriptor is then open, and no
+variable has it. Python code cannot close this gap: a ``try`` begins after the call, and
+a ``with`` whose `__enter__` is written in Python has the same gap in there.
+
+A function of C is not divided: handlers and other threads run after it has returned. So
+what belongs together is done by one call of C that makes the other calls. `map` and
+`starmap` make them and pass on what they return. This module gives these uses names.
+The functions that are passed in have to be functions of C as well. Clauses FAULT-2,
+THREAD-5 and THREAD-6.
+"""
+
+import operator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat, starmap, takewhile
+from typing import Any
+
+Call = tuple[Any, ...]
+"""A function of C and its arguments."""
+
+_exhaust: Callable[[Iterable[object]], object] = partial(deque, maxlen=0)
+
+
+def assign(
+    target: object, name: str, call: Callable[..., Any], *arguments: Any
+) -> None:
+    """Set an attribute to what a call returns."""
+    any(map(setattr, (target,), (name,), starmap(call, (arguments,))))
+
+
+def assign_each(
+    targets: Sequence[object], name: str, call: Callable[..., Any], *arguments: Any
+) -> None:
+    """Set an attribute of each target to one of the values that a call returns."""
+    values = chain.from_iterable(starmap(call, (arguments,)))
+    _exhaust(map(setattr, targets, repeat(name), values))
+
+
+def append(results: list[Any], call: Callable[..., Any], *arguments: Any) -> None:
+    """Append what a call returns to a list."""
+    results.extend(starmap(call, (arguments,)))
+
+
+def call_each(calls: Iterable[Call]) -> None:
+    """Make calls, one after the other."""
+    _exhaust(starmap(operator.call, calls))
+
+
+def are_right(calls: Iterable[Call], results: Iterable[object]) -> Iterator[bool]:
+    """Make calls as it is iterated, and say of each if it returned what it should.
+
+    Those beyond `results` should return None.
+    """
+    returned = starmap(operator.call, calls)
+    return map(operator.eq, returned, chain(results, repeat(None)))
+
+
+def call_while_right(
+    calls: Iterable[Call], results: Iterable[object], undo: Iterable[Call]
+) -> int:
+    """Make calls until one does not return what it should; return how many did.
+
+    The calls that `undo` has by then follow in the same step. See `are_right`.
+    """
+    right: list[bool] = []
+    making = right.extend, takewhile(operator.truth, are_right(calls, results))
+    undoing = _exhaust, starmap(operator.call, undo)
+    call_each((making, undoing))
+    return len(right)
+
+
+class Block:
+    """A ``with`` block that two functions of C enter and leave.
+
+    The second gets the three arguments of `__exit__`. The interpreter finds both in the
+    slots, without Python code.
+    """
+
+    __slots__ = ("__enter__", "__exit__")
+
+    def __init__(self, enter: Callable[[], Any], leave: Callable[..., Any]):
+        self.__enter__ = enter
+        self.__exit__ = leave
+
+
+def method_of(path: str) -> Any:
+    """Return a method that is one of an attribute: ``_lock.__enter__``, for example."""
+    return property(operator.attrgetter(path))
