@@ -29,6 +29,7 @@ MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 SHAREDARRAY = "SharedArray==3.2.4"
 SHARED_NDARRAY2 = "shared-ndarray2==2.0.3"
 TENSORDICT = "tensordict==0.15.3"
+PEERS = ("pebble==5.2.3", "stable-baselines3==2.9.2", TORCH)
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", "auto")
 TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
@@ -277,6 +278,13 @@ def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> 
 
 
 @nox.session
+def peers(session: nox.Session) -> None:
+    """Other projects' tests of processes on the drop-in module (downloads them)."""
+    session.install("-e", ".", "pytest", "pip", *PEERS, *session.posargs)
+    session.run("python", "ci/peers.py")
+
+
+@nox.session
 def cpython(session: nox.Session) -> None:
     """CPython's own tests of multiprocessing, on the drop-in (15 minutes)."""
     session.install("-e", ".[conformance]")
@@ -415,9 +423,7 @@ def wheel(session: nox.Session) -> None:
             "no:cacheprovider",
             "-n",
             "auto",
-            "--start-method=spawn",
-            "--strategy=file_descriptor",
-            "--profile=core",
+            "--one-per-clause",
         )
         session.run("shared-tensor-spec", "check-adapter", "reference")
         session.run("shared-tensor-spec", "clauses", "GRAD-2")

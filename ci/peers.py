@@ -1,0 +1,147 @@
+"""Runs other projects' tests of processes on the reference's drop-in module.
+
+    python ci/peers.py [PROJECT ...]
+
+The tests come in the source packages of these projects and are not part of this tree.
+Each project's code and tests are run twice: as they are, as the baseline, and with each
+import of `multiprocessing` replaced by `sharedtensor.multiprocessing`. A test that
+passes on the baseline has to pass on the drop-in.
+
+Exit status: 0 if all do, 1 if not. What a project's code gets from submodules of the
+standard library, such as `multiprocessing.synchronize`, stays the standard library's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+DROP_IN = "sharedtensor.multiprocessing"
+REPLACED = (
+    (r"^( *)import multiprocessing$", rf"\1import {DROP_IN} as multiprocessing"),
+    (r"^( *)import multiprocessing as (\w+)$", rf"\1import {DROP_IN} as \2"),
+    (r"^( *)from multiprocessing import ", rf"\1from {DROP_IN} import "),
+)
+NOT_PASSED = {"failure", "error", "skipped"}
+TIMEOUT = 1200.0
+"""Seconds for the tests of one project."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A project whose tests use processes.
+
+    Args:
+        release: its name and version, as pip takes them.
+        tests: the files or folders with tests, in its source package.
+        options: those of pytest.
+    """
+
+    release: str
+    tests: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+PEERS = {
+    "pebble": Peer(
+        "pebble==5.2.3",
+        tuple(
+            f"test/test_{kind}_process_{method}.py"
+            for kind in ("concurrent", "asynchronous")
+            for method in ("fork", "spawn", "forkserver")
+        )
+        + tuple(
+            f"test/test_process_pool_{method}.py"
+            for method in ("fork", "spawn", "forkserver")
+        ),
+    ),
+    "stable-baselines3": Peer("stable-baselines3==2.9.2", ("tests/test_vec_envs.py",)),
+}
+
+
+class Sources:
+    """A project's unpacked source package, as it is and on the drop-in."""
+
+    def __init__(self, peer: Peer, folder: Path) -> None:
+        name = peer.release.partition("==")[0]
+        download = ("download", "-q", "--no-deps", f"--no-binary={name}", peer.release)
+        pip = (sys.executable, "-m", "pip", *download, "-d", str(folder))
+        subprocess.run(pip, check=True)
+        (archive,) = folder.glob("*.tar.gz")
+        self.peer = peer
+        self.baseline = self._unpack(archive, folder / "baseline")
+        self.drop_in = self._unpack(archive, folder / "drop-in")
+        for file in self.drop_in.rglob("*.py"):
+            file.write_text(on_the_drop_in(file.read_text()))
+
+    def _unpack(self, archive: Path, folder: Path) -> Path:
+        with tarfile.open(archive) as opened:
+            opened.extractall(folder, filter="data")
+        (unpacked,) = folder.iterdir()
+        return unpacked
+
+    def outcomes(self, root: Path) -> dict[str, str]:
+        """Return the outcome of each test that is run in `root`, by its name."""
+        report = root / "outcomes.xml"
+        pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+        command = (*pytest, f"--junitxml={report}", *self.peer.options)
+        subprocess.run(
+            (*command, *self.peer.tests),
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            timeout=TIMEOUT,
+            check=False,
+        )
+        cases = ElementTree.parse(report).iter("testcase")
+        return {f"{c.get('classname')}.{c.get('name')}": _outcome_of(c) for c in cases}
+
+
+def on_the_drop_in(source: str) -> str:
+    """Return a program with the drop-in in the place of `multiprocessing`."""
+    for pattern, replacement in REPLACED:
+        source = re.sub(pattern, replacement, source, flags=re.MULTILINE)
+    return source
+
+
+def _outcome_of(case: ElementTree.Element) -> str:
+    kinds = (child.tag for child in case)
+    return next((kind for kind in kinds if kind in NOT_PASSED), "passed")
+
+
+def differences(name: str) -> list[str]:
+    """Return the tests of a project that pass on the baseline alone."""
+    with tempfile.TemporaryDirectory(prefix="peers-") as folder:
+        sources = Sources(PEERS[name], Path(folder))
+        expected = sources.outcomes(sources.baseline)
+        found = sources.outcomes(sources.drop_in)
+    passed = [test for test, outcome in expected.items() if outcome == "passed"]
+    if not passed:
+        sys.exit(f"{PEERS[name].release}: no test passes on the standard library.")
+    different = [test for test in passed if found.get(test) != "passed"]
+    held = len(passed) - len(different)
+    print(f"{PEERS[name].release}: {held} of {len(passed)} tests hold on the drop-in")
+    return [f"{test}: {found.get(test, 'not run')}" for test in different]
+
+
+def main() -> None:
+    """Run the projects that were named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("project", nargs="*", help=", ".join(PEERS))
+    names = parser.parse_args().project or list(PEERS)
+    if unknown := sorted(set(names) - set(PEERS)):
+        known = ", ".join(PEERS)
+        parser.error(f"there is no project {unknown[0]}; choose from {known}")
+    if different := [line for name in names for line in differences(name)]:
+        sys.exit("\nThese pass on the standard library alone:\n" + "\n".join(different))
+
+
+if __name__ == "__main__":
+    main()
