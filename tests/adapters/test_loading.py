@@ -127,6 +127,13 @@ def test_file_in_place_of_its_module_is_told_what_to_give(name, example):
     )
 
 
+def test_attribute_that_is_no_adapter_is_told(folder):
+    write(folder / "no_adapter.py", "conformance_adapter = 'a string'\n")
+    assert "no_adapter:conformance_adapter is a str, not an Implementation" in said(
+        "no_adapter"
+    )
+
+
 # What a module raises
 
 

@@ -1,9 +1,19 @@
 """Strategies, start methods and peers for the tests of the reference."""
 
+import gc
+
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer
+
+
+@pytest.fixture(autouse=True)
+def only_own_garbage():
+    """Collect only what a test makes: tests collect often, and pytest has much."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=["file_descriptor", "file_system"])

@@ -207,7 +207,8 @@ def test_implementation_without_a_manager_can_remove_names_when_it_shares(suite)
 @pytest.mark.takes(30)
 def test_implementation_that_refuses_all_copies_is_judged(suite):
     chosen = (f"--clause={id}" for id in REFUSED)
-    done = suite("--impl=faulty_reference:refuses_copies", *chosen)
+    where = ("--strategy=file_descriptor", "--start-method=fork")
+    done = suite("--impl=faulty_reference:refuses_copies", *chosen, *where)
     assert (done.status, done.left) == (0, NOTHING_LEFT)
     assert {case.verdict for case in done.cases} == {Verdict.PASS}
     assert {id for case in done.cases for id in case.clauses} >= set(REFUSED)
