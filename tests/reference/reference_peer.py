@@ -45,10 +45,6 @@ def serve(requests, replies):
         del reply
 
 
-def echo(value):
-    return value
-
-
 def keep(name, value):
     held[name] = value
 
@@ -77,24 +73,8 @@ def make(values):
     return sharedtensor.tensor(values)
 
 
-def write_all(tensor, value):
-    tensor.fill_(value)
-    return tensor.tolist()
-
-
-def describe(tensor):
-    grad = None if tensor.grad is None else tensor.grad.tolist()
-    flags = tensor.requires_grad, tensor.is_leaf, tensor.is_conj(), tensor.is_shared()
-    window = tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype.str
-    return type(tensor).__name__, window, flags, grad, tensor.tolist()
-
-
 def strategy():
     return sharedtensor.get_sharing_strategy()
-
-
-def set_strategy(name):
-    sharedtensor.set_sharing_strategy(name)
 
 
 def descriptors():
@@ -114,11 +94,6 @@ def limit_for(room):
             room -= 1
         number += 1
     return number
-
-
-def mappings():
-    with open("/proc/self/maps") as lines:
-        return sum("sharedtensor" in line for line in lines)
 
 
 def names():
