@@ -137,9 +137,7 @@ def start_without_statuses(start_method, on_child):
     signal.signal(signal.SIGCHLD, on_child)
 
     def start(function, *arguments):
-        return spawning.start_processes(
-            function, arguments, nprocs=2, start_method=start_method
-        )
+        return spawning.start_processes(function, arguments, start_method=start_method)
 
     assert start(return_) is None
     assert start(exit_with, None) is None
@@ -155,9 +153,10 @@ def start_without_statuses(start_method, on_child):
 
 
 @pytest.mark.parametrize(
-    "on_child", [signal.SIG_IGN, reap_all], ids=["ignored", "reaped"]
+    ("start_method", "on_child"),
+    [("fork", reap_all), ("spawn", signal.SIG_IGN)],
+    ids=["fork-reaped", "spawn-ignored"],
 )
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_process_says_how_it_ended_where_its_status_is_lost(
     fork, start_method, on_child
 ):
