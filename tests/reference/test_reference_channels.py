@@ -10,6 +10,8 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 
 WAITING = 3000  # messages, more than a pipe takes
+RECEIVED = [("spawn", "Queue"), ("forkserver", "JoinableQueue")]
+"""Start methods whose processes receive a queue, and do not inherit it."""
 
 
 @pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
@@ -47,9 +49,10 @@ def close_and_look(queue):
     queue.empty()
 
 
-@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-def test_fork_of_a_process_that_received_a_queue_puts_on_it(ctx, kind):
+@pytest.mark.parametrize(("method", "kind"), RECEIVED)
+def test_fork_of_a_process_that_received_a_queue_puts_on_it(method, kind):
     """Its parent's messages wait for room meanwhile, and are written by a thread."""
+    ctx = mp.get_context(method)
     queue, answers = getattr(ctx, kind)(), ctx.Queue()
     process = ctx.Process(target=fill_and_fork, args=(queue, answers))
     process.start()
@@ -71,8 +74,7 @@ def fill_and_fork(queue, answers):
     assert child.exitcode == 0
 
 
-@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])  # which inherit nothing
+@pytest.mark.parametrize(("method", "kind"), RECEIVED)
 def test_fork_keeps_nothing_of_what_waits_in_a_received_queue(method, kind):
     context = mp.get_context(method)
     queue, answers = getattr(context, kind)(), context.Queue()

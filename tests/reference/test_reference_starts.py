@@ -80,9 +80,9 @@ def test_start_returns_though_the_child_ends_before_it_has_read_its_arguments(tm
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 
 
-def test_long_arguments_arrive(ctx, strategy):
+def test_long_arguments_arrive(fresh):
     tensor, text = sharedtensor.zeros(1).share_memory_(), "x" * 1_000_000
-    process = ctx.Process(target=write_length, args=(text, tensor, text))
+    process = fresh.Process(target=write_length, args=(text, tensor, text))
     process.start()
     process.join()
     assert tensor.tolist() == [2_000_000.0]
