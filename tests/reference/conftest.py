@@ -1,11 +1,10 @@
-"""Strategies, start methods and peers for the tests of the reference."""
+"""Strategies and start methods for the tests of the reference."""
 
 import gc
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import Peer
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +31,3 @@ def ctx(request):
 @pytest.fixture
 def fork():
     return mp.get_context("fork")
-
-
-@pytest.fixture
-def spawn():
-    return mp.get_context("spawn")
-
-
-@pytest.fixture
-def peer(fork):
-    peer = Peer(fork)
-    yield peer
-    peer.close()

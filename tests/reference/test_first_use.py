@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import sharedtensor
-from reference_peer import eventually
+from holdings import eventually
 
 STRATEGIES = ["file_descriptor", "file_system"]
 PLACES = [

@@ -12,8 +12,8 @@ from queue import Empty
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from holdings import eventually, own_names
 from interrupts import Interrupt
-from reference_peer import eventually, own_names
 from sharedtensor import protocol, transport
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.multiprocessing import packets, queues

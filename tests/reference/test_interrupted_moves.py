@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from holdings import eventually, own_names
 from interrupts import Interrupt, interrupted_at
-from reference_peer import eventually, own_names
 from sharedtensor import memory, protocol, segments, state, transport
 
 MOST_CALLS = 3000

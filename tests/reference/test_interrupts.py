@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from holdings import descriptors, eventually
 from interrupts import BEGINNING, COMING_BACK, Interrupt, interrupted_at
-from reference_peer import descriptors, eventually
 from sharedtensor import announcements, state
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.names import program

@@ -1,4 +1,4 @@
-"""What the drop-in's channels carry, under each start method and strategy."""
+"""Queues that are closed, received, inherited, or cannot start their thread."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Exhaustion, forgery and loss: what the reference does when things go wrong."""
+"""What no case of the suite can bring about: parts that are refused, or never come."""
 
 import contextlib
 import errno
@@ -12,31 +12,10 @@ from queue import Empty
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import descriptors, eventually, limit_for
-from sharedtensor import memory, protocol, segments, state
+from holdings import descriptors, eventually, limit_for
+from sharedtensor import memory, protocol, segments
 from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
-
-
-def handle_of(tensor):
-    """A handle in flight of a tensor's storage that this process has forgotten."""
-    segment = tensor.share_memory_().storage.segment
-    del state.known[segment.token]
-    if segment.descriptor is None:
-        where = segment.strategy.export(segment)
-    else:
-        where = [segment.inode, StandardHandle(os.dup(segment.descriptor))]
-    return [segment.strategy.name, segment.token, segment.nbytes, where]
-
-
-class StandardHandle:
-    """A handle of a descriptor as a channel without descriptors makes it."""
-
-    def __init__(self, fd):
-        self.fd = fd
-
-    def detach(self):
-        return self.fd
 
 
 def test_receiving_without_proc_says_what_to_do(monkeypatch):
@@ -55,9 +34,9 @@ def test_receiving_without_proc_says_what_to_do(monkeypatch):
 
 def test_unsealed_segment_is_refused(monkeypatch):
     monkeypatch.setattr(segments, "seal", lambda fd, nbytes: None)
-    handle = handle_of(sharedtensor.arange(3))
+    made = sharedtensor.arange(3).share_memory_().storage.segment
     with pytest.raises(sharedtensor.HandleError, match="shrunk"):
-        protocol.rebuild_storage(sharedtensor.Storage, handle)
+        segments.verify_unnamed(made.fd, made.token, made.nbytes, made.inode)
 
 
 def test_message_unpickled_without_its_descriptors_is_a_handle_error():

@@ -1,4 +1,4 @@
-"""Who must outlive whom, and that nothing is left in the end."""
+"""What forks, and the ends of processes, leave of descriptors and names."""
 
 import fcntl
 import multiprocessing as standard
@@ -9,7 +9,8 @@ import sys
 
 import pytest
 import sharedtensor
-from reference_peer import Peer, descriptors, eventually, own_names
+import sharedtensor.multiprocessing as mp
+from holdings import descriptors, eventually, own_names
 
 
 @pytest.fixture
@@ -106,19 +107,14 @@ def test_a_tensor_that_lives_to_the_end_of_the_interpreter_says_nothing(strategy
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def little(count):
-    return [sharedtensor.tensor([float(number)]) for number in range(count)]
-
-
-def test_message_with_many_small_tensors_costs_one_descriptor_or_name(strategy, fork):
-    peer = Peer(fork)
-    peer.ask("keep", "warm", sharedtensor.zeros(1).share_memory_())
+def test_message_with_many_small_tensors_costs_one_descriptor_or_name(strategy):
+    sharedtensor.zeros(1).share_memory_()  # the first one opens more
+    ours, theirs = mp.Pipe()
     before, names = descriptors(), set(own_names())  # earlier tests' may still go
-    tensors = little(300)
+    tensors = [sharedtensor.tensor([float(number)]) for number in range(300)]
     addresses = [tensor.data_ptr() for tensor in tensors]
-    peer.ask("keep", "all", tensors)
-    named = strategy == "file_system"
+    ours.send(tensors)
     assert descriptors() <= before + 1
-    assert len(set(own_names()) - names) == named
+    assert len(set(own_names()) - names) == (strategy == "file_system")
     assert [tensor.data_ptr() for tensor in tensors] == addresses
-    assert [tensor.item() for tensor in tensors] == list(range(300))
+    assert [tensor.item() for tensor in theirs.recv()] == list(range(300))
