@@ -80,7 +80,8 @@ def test_mark_leaves_cases_out(suite, expectations):
     done = suite(PLAIN, expectations, "-m", "parametrize")
     assert_partial(done, "-m 'parametrize'")
     assert done.status == 1  # the cases with this mark need what is not claimed
-    assert "does not pass: nothing was judged (40 unsupported)" in done.text
+    said = f"does not pass: nothing was judged ({len(done.cases)} unsupported)"
+    assert said in " ".join(done.text.split())
 
 
 def test_module_leaves_cases_out(suite, expectations):
