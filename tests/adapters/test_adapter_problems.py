@@ -76,6 +76,21 @@ def test_nobody_can_tell_what_a_function_without_a_signature_takes():
     assert not fits(3, [])
 
 
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        (("core", "grad"), "profile 'grad' is claimed but the operation 'detach' is"),
+        (("core", "telepathy"), "the claim 'telepathy' is not a profile"),
+        (("views",), "the profile 'core' is not claimed: every adapter claims it"),
+    ],
+)
+def test_claim_that_nothing_is_behind(claims, told):
+    problems = problems_of(
+        replace(GOOD, claims=frozenset(claims)), NumpyCopyOperations()
+    )
+    assert any(problem.startswith(told) for problem in problems), problems
+
+
 SLICING = replace(GOOD, views=("slices", "transposed"))
 
 

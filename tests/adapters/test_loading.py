@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from command import call, call_outside
+from command import call
 from sharedtensor_conformance.adapters.loader import (
     SHIPPED,
     LoadingError,
@@ -20,8 +20,6 @@ from sharedtensor_conformance.adapters import numpy_copy
 
 conformance_adapter = other = replace(numpy_copy.conformance_adapter, name="mine")
 """
-
-BENCH = ("bench", "--rows=descriptors-sender", "--channel=pipe", "--repeats=1")
 
 
 @pytest.fixture
@@ -59,10 +57,9 @@ def test_module_of_a_package_without_an_attribute_is_an_adapter(folder):
     assert load_implementation("their_package.conformance").name == "mine"
 
 
-@pytest.mark.parametrize("command", [["check-adapter"], [*BENCH, "--impl"]])
-def test_commands_take_a_module_without_an_attribute(folder, command):
+def test_command_takes_a_module_without_an_attribute(folder):
     write(folder / "plain_name_conformance.py", ADAPTER)
-    done = call_outside(*command, "plain_name_conformance")
+    done = call("check-adapter", "plain_name_conformance")
     assert done.returncode == 0, done.stderr
 
 
@@ -75,9 +72,8 @@ def test_name_of_no_adapter_and_of_no_module_is_told_with_what_to_do(name):
     )
 
 
-@pytest.mark.parametrize("command", [["check-adapter"], ["bench", "--impl"]])
-def test_commands_tell_the_name_of_no_adapter_in_a_sentence(command):
-    done = call_outside(*command, "no_such_module")
+def test_command_tells_the_name_of_no_adapter_in_a_sentence():
+    done = call("check-adapter", "no_such_module")
     assert done.returncode == 4
     assert "there is no implementation 'no_such_module': no adapter" in done.stderr
     assert "put the folder of the module on PYTHONPATH\n" in done.stderr
@@ -124,6 +120,13 @@ def test_file_in_place_of_its_module_is_told_what_to_give(name, example):
     assert said(name) == (
         f"{name!r} names a file: give the module and not the file, for example "
         f"{example}, and put the folder of the module on PYTHONPATH"
+    )
+
+
+def test_attribute_that_is_no_adapter_is_told(folder):
+    write(folder / "no_adapter.py", "conformance_adapter = 'a string'\n")
+    assert "no_adapter:conformance_adapter is a str, not an Implementation" in said(
+        "no_adapter"
     )
 
 

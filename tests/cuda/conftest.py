@@ -1,5 +1,7 @@
 """What the tests of device memory share: devices, and peers to share them with."""
 
+import gc
+
 import pytest
 from cuda_peers import Peer, PeerPool
 from sharedtensor.cuda import simulated
@@ -9,6 +11,14 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "rule(name): the rule of the guide that is tested"
     )
+
+
+@pytest.fixture(autouse=True)
+def only_own_garbage():
+    """Collect only what a test makes: tests collect often, and pytest has much."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

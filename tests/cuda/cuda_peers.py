@@ -15,7 +15,6 @@ from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
 from sharedtensor.cuda import devices, protocol, simulated
-from sharedtensor_conformance.harness import process_tree
 
 DEADLINE = 60.0
 
@@ -116,11 +115,6 @@ def _serve(pipe):
         del answer
 
 
-def eventually(condition):
-    """Wait for a cleanup that no message announces."""
-    assert process_tree.wait_until(condition, DEADLINE), "the cleanup did not happen"
-
-
 # Requests about a driver
 
 
@@ -164,11 +158,6 @@ def read(held, name, index=Ellipsis):
 def write(held, name, index, value):
     """Write and leave it pending."""
     held[name].write(index, value)
-
-
-def write_and_synchronize(held, name, index, value):
-    held[name].write(index, value)
-    cuda.synchronize("sim:0")
 
 
 def synchronize(held, device="sim:0"):

@@ -6,7 +6,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
-from cuda_peers import drop, give, keep, place, read
+from cuda_peers import give, keep
 from sharedtensor import cuda
 
 DEVICE = "sim:0"
@@ -73,25 +73,6 @@ def test_a_scalar_and_an_empty_tensor():
     empty = cuda.tensor(np.empty((0, 3)), device=DEVICE)
     assert (empty.shape, empty.data_ptr(), empty.tolist()) == ((0, 3), 0, [])
     empty.write(Ellipsis, 1)
-
-
-def test_an_empty_tensor_crosses(peers):
-    peer = peers[0]
-    empty = cuda.tensor(np.empty((0, 3), "f4"), device=DEVICE)
-    peer.call(keep, "x", empty)
-    back = peer.call(give, "x")
-    assert (back.shape, back.dtype, back.device) == ((0, 3), np.float32, DEVICE)
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_shapes_and_strides_cross(peers, shape):
-    peer = peers[0]
-    tensor = cuda.tensor(np.arange(np.prod(shape)).reshape(shape), device=DEVICE)
-    reverse = tensor[tuple(slice(None, None, -1) for _ in shape)]
-    peer.call(keep, "x", reverse)
-    assert peer.call(read, "x") == reverse.tolist()
-    assert peer.call(place, "x")[1] == reverse.byte_offset
-    peer.call(drop, "x")
 
 
 def test_what_is_carved_must_fit():
@@ -200,31 +181,6 @@ def test_a_tensor_is_resized_within_its_storage_only():
     with pytest.raises(cuda.DeviceError, match="16 bytes behind its begin"):
         tensor.resize_(5)
     assert tensor.tolist() == [1, 2, 3]
-
-
-def test_flag_and_grad_cross_and_a_cycle_of_grads_ends(peers):
-    peer = peers[0]
-    tensor = cuda.tensor([1.0, 2.0], device=DEVICE).requires_grad_()
-    tensor.grad = cuda.tensor([3.0, 4.0], device=DEVICE)
-    tensor.grad.grad = tensor
-    peer.call(keep, "x", tensor)
-    assert peer.call(flag_and_grad, "x") == (True, [3.0, 4.0], False, True)
-    tensor.grad.grad = None
-    peer.call(drop, "x")
-    plain = cuda.tensor([1], device=DEVICE)
-    peer.call(keep, "x", plain)
-    assert peer.call(flag_and_grad, "x") == (False, None, None, None)
-    peer.call(drop, "x")
-
-
-def flag_and_grad(held, name):
-    tensor = held[name]
-    if tensor.grad is None:
-        return tensor.requires_grad, None, None, None
-    home = tensor.grad.grad is tensor
-    answer = tensor.grad.tolist(), tensor.grad.requires_grad
-    tensor.grad.grad = None  # nobody waits for the collector
-    return tensor.requires_grad, *answer, home
 
 
 def test_a_grad_of_another_shape_is_refused():

@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import sharedtensor.multiprocessing as mp
-from cuda_peers import drop, keep, nothing_stays_allocated, read
+from cuda_peers import drop, keep, nothing_stays_allocated
 from sharedtensor import cuda
 from sharedtensor.cuda import counts
 from sharedtensor.cuda.devices import device_state
@@ -118,18 +118,6 @@ def test_a_send_without_its_event_counts_no_more(step, monkeypatch):
             ForkingPickler.dumps(tensor)
         assert _states() == []
     monkeypatch.undo()
-
-
-def test_a_refused_tensor_stays_what_it_is_and_can_be_sent(peer):
-    tensor = cuda.tensor([1, 2, 3])
-    _refused_by_a_full_queue(tensor)
-    _refused_for_what_is_beside_it(tensor)
-    peer.call(keep, "x", tensor)
-    _refused_for_what_is_beside_it(tensor)
-    tensor.write(0, 7)
-    cuda.synchronize()
-    assert peer.call(read, "x") == [7, 2, 3]
-    peer.call(drop, "x")
 
 
 def refuse_here(held, name):

@@ -1,9 +1,18 @@
-"""Strategies, start methods and peers for the tests of the reference."""
+"""Strategies and start methods for the tests of the reference."""
+
+import gc
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import Peer
+
+
+@pytest.fixture(autouse=True)
+def only_own_garbage():
+    """Collect only what a test makes: tests collect often, and pytest has much."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=["file_descriptor", "file_system"])
@@ -22,15 +31,3 @@ def ctx(request):
 @pytest.fixture
 def fork():
     return mp.get_context("fork")
-
-
-@pytest.fixture
-def spawn():
-    return mp.get_context("spawn")
-
-
-@pytest.fixture
-def peer(fork):
-    peer = Peer(fork)
-    yield peer
-    peer.close()

@@ -8,7 +8,7 @@ from itertools import chain, starmap
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import descriptors
+from holdings import descriptors
 from sharedtensor.descriptors import (
     OwnedDescriptor,
     OwnedSockets,

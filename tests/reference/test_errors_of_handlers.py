@@ -14,7 +14,14 @@ from interrupts import BEGINNING, COMING_BACK, interrupted_at
 from sharedtensor import errors, segments
 from sharedtensor.strategies import Segment
 
-KINDS = [TimeoutError, BlockingIOError, ConnectionResetError, FileNotFoundError]
+KINDS = [
+    ("file_descriptor", TimeoutError),
+    ("file_descriptor", ConnectionResetError),
+    ("file_system", BlockingIOError),
+    ("file_system", FileNotFoundError),
+]
+"""What channels expect of the system, and what names do."""
+
 MOST_PLACES = 2000
 
 
@@ -60,7 +67,7 @@ def what_comes_out(place, work, places, raised):
 
 @pytest.mark.parametrize("places", [BEGINNING, COMING_BACK], ids=["begin", "back"])
 @pytest.mark.parametrize("work", [share, send_and_receive, put_and_get])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("strategy", "kind"), KINDS, indirect=["strategy"])
 def test_exception_of_a_handler_reaches_the_caller(
     strategy, reported, kind, work, places
 ):

@@ -9,14 +9,13 @@ import itertools
 import os
 import pickle
 import sys
-import warnings
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from holdings import descriptors, eventually
 from interrupts import BEGINNING, interrupted_at
-from reference_peer import descriptors, eventually
 from sharedtensor import announcements
 from sharedtensor.descriptors import hold_reserve
 from sharedtensor.errors import DescriptorError, HandleError, NonLeafError
@@ -208,16 +207,6 @@ def test_bytes_are_read_as_often_as_their_maker_has_the_tensor(strategy, capfd):
     del caught
     gc.collect()
     assert descriptors() <= before
-
-
-def test_the_warning_of_hooks_names_the_line_that_sends():
-    tensor = sharedtensor.ones(2, requires_grad=True)
-    tensor.register_hook(lambda grad: grad)
-    ours, _theirs = mp.Pipe()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        ours.send(tensor)
-    assert [each.filename for each in caught] == [__file__]
 
 
 def test_the_refusal_of_a_result_names_requires_grad():

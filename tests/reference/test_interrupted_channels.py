@@ -7,17 +7,17 @@ channel or not. Clause FAULT-2.
 import functools
 import os
 import threading
+from queue import Empty
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from holdings import eventually, own_names
 from interrupts import Interrupt
-from reference_peer import eventually, own_names
 from sharedtensor import protocol, transport
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.multiprocessing import packets, queues
 from test_interrupts import be_interrupted, in_a_child
-from test_reference_places import assert_has_its_place
 
 TIMEOUT = 3.0
 VALUES = [0, 1, 2, 3]
@@ -118,6 +118,15 @@ def packet_interrupted(count):
 @pytest.mark.parametrize("count", [2, packets.FDS_AT_ONCE + 1], ids=["few", "batch"])
 def test_a_packet_loses_no_descriptor(fork, count):
     in_a_child(fork, packet_interrupted, count)
+
+
+def assert_has_its_place(queue):
+    """Assert that the queue has room for one message, and not for two."""
+    queue.put(sharedtensor.ones(2), timeout=TIMEOUT)
+    assert queue.full()
+    assert queue.get(timeout=TIMEOUT).tolist() == [1, 1]
+    with pytest.raises(Empty):
+        queue.get_nowait()
 
 
 def assert_nothing_is_locked(queue):
@@ -264,3 +273,45 @@ def undo_interrupted():
 
 def test_what_is_in_flight_is_not_undone(fork):
     in_a_child(fork, undo_interrupted)
+
+
+# Messages that are lost when they are received
+
+
+@pytest.fixture(params=["Queue", "JoinableQueue"])
+def queue(request, fork):
+    """A queue with one place."""
+    made = getattr(fork, request.param)(1)
+    yield made
+    made.close()
+    made.join_thread()
+
+
+def test_message_that_is_cut_short(queue, monkeypatch):
+    in_a_file = packets.in_a_file
+
+    def cut_short(payload):
+        made = in_a_file(payload)
+        os.ftruncate(made.fd, 1)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packets, "in_a_file", cut_short)
+        queue.put(bytes(1 << 20))
+    with pytest.raises(OSError, match="fewer of them"):
+        queue.get()
+    assert_has_its_place(queue)
+
+
+def test_message_at_which_a_signal_handler_raises(queue, monkeypatch):
+    """It is a large one: the signal comes while its bytes are read."""
+
+    def interrupted(descriptors, size):
+        raise KeyboardInterrupt
+
+    queue.put(bytes(1 << 20))
+    with monkeypatch.context() as patch:
+        patch.setattr(packets, "content_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get()
+    assert_has_its_place(queue)

@@ -11,8 +11,8 @@ from contextlib import suppress
 from multiprocessing import util
 
 import pytest
+from holdings import eventually
 from interrupts import Interrupt
-from reference_peer import eventually
 from sharedtensor.errors import ProcessRaisedException
 from sharedtensor.multiprocessing import spawning
 from sharedtensor_conformance.harness import process_tree

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from holdings import descriptors, eventually
 from interrupts import BEGINNING, COMING_BACK, Interrupt, interrupted_at
-from reference_peer import descriptors, eventually
 from sharedtensor import announcements, state
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.names import program
@@ -80,9 +80,7 @@ def receive_interrupted(most):
 def in_a_child(fork, function, *arguments):
     """Run a function in a process of its own: what is lost there is not ours."""
     child = fork.Process(target=function, args=arguments)
-    gc.freeze()  # the child collects its own garbage alone, which takes much less time
     child.start()
-    gc.unfreeze()
     child.join(120)
     ended_with = child.exitcode
     child.kill()

@@ -95,7 +95,7 @@ def test_failure_that_is_raised_again_has_a_traceback_of_its_own():
     assert context._failed.__traceback__ is None  # it would keep what frames hold
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_interrupted_process_does_what_is_done_at_its_exit(start_method, tmp_path):
     context = spawning.start_processes(
         be_interrupted, (tmp_path,), join=False, start_method=start_method
@@ -106,11 +106,10 @@ def test_interrupted_process_does_what_is_done_at_its_exit(start_method, tmp_pat
     assert (tmp_path / "finalized").exists()
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-def test_process_is_ended_by_an_interrupt_that_its_function_has_blocked(start_method):
+def test_process_is_ended_by_an_interrupt_that_its_function_has_blocked():
     with pytest.raises(errors.ProcessExitedException, match="SIGINT"):
         spawning.start_processes(
-            be_interrupted_where_that_is_blocked, start_method=start_method
+            be_interrupted_where_that_is_blocked, start_method="forkserver"
         )
 
 
@@ -137,9 +136,7 @@ def start_without_statuses(start_method, on_child):
     signal.signal(signal.SIGCHLD, on_child)
 
     def start(function, *arguments):
-        return spawning.start_processes(
-            function, arguments, nprocs=2, start_method=start_method
-        )
+        return spawning.start_processes(function, arguments, start_method=start_method)
 
     assert start(return_) is None
     assert start(exit_with, None) is None
@@ -155,9 +152,10 @@ def start_without_statuses(start_method, on_child):
 
 
 @pytest.mark.parametrize(
-    "on_child", [signal.SIG_IGN, reap_all], ids=["ignored", "reaped"]
+    ("start_method", "on_child"),
+    [("fork", reap_all), ("spawn", signal.SIG_IGN)],
+    ids=["fork-reaped", "spawn-ignored"],
 )
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_process_says_how_it_ended_where_its_status_is_lost(
     fork, start_method, on_child
 ):

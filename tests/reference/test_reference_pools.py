@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import sharedtensor
-from reference_peer import limit_for
+from holdings import limit_for
 from sharedtensor.multiprocessing import pool as pools
 from sharedtensor_conformance.harness.checks import wait_until
 

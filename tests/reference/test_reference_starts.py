@@ -1,8 +1,6 @@
-"""What a child is started with, and what is left of it where the child takes none."""
+"""What a child is started with: long, several times, or never read."""
 
 import pickle
-import resource
-import signal
 import subprocess
 import sys
 from multiprocessing.reduction import ForkingPickler
@@ -10,109 +8,12 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import descriptors, eventually, limit_for, own_names
-
-MANY = 300  # more than a child inherits one by one
-ROOM = 40  # descriptors, enough to start a child
 
 
 @pytest.fixture(params=["spawn", "forkserver"])
 def fresh(request):
     """A start method whose children inherit nothing that they are not given."""
     return mp.get_context(request.param)
-
-
-@pytest.fixture
-def few_descriptors():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(ROOM), hard))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def first_elements(tensors, *others):
-    """Raise unless each tensor has the value of its place."""
-    assert [float(one.numpy()[0]) for one in tensors] == list(range(len(tensors)))
-
-
-def start(context, tensors):
-    process = context.Process(target=first_elements, args=(tensors,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    process.close()
-
-
-def apart():
-    """Return many tensors with a segment each."""
-    tensors = [sharedtensor.tensor([float(n)]) for n in range(MANY)]
-    return [one.share_memory_() for one in tensors]
-
-
-def together():
-    """Return many tensors in one segment."""
-    tensors = [sharedtensor.tensor([float(n)]) for n in range(MANY)]
-    ours, theirs = mp.Pipe()
-    ours.send(tensors)
-    theirs.recv()
-    assert len({one.storage.segment for one in tensors}) == 1
-    return tensors
-
-
-def is_refused(context, tensors):
-    unpicklable = lambda: None  # noqa: E731
-    process = context.Process(target=first_elements, args=(tensors, unpicklable))
-    with pytest.raises((AttributeError, TypeError), match="pickle"):
-        process.start()
-
-
-def is_killed(context, tensors):
-    process = context.Process(target=first_elements, args=(tensors,))
-    process.start()
-    process.kill()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    process.close()
-
-
-@pytest.mark.parametrize("end", [is_refused, is_killed])
-@pytest.mark.parametrize("shared", [apart, together])
-def test_nothing_is_left_of_arguments_that_no_child_has_taken(
-    fresh, strategy, shared, end
-):
-    start(fresh, [sharedtensor.zeros(1)])  # the first one under a strategy opens more
-    before, names = descriptors(), set(own_names())
-    tensors = shared()
-    held = descriptors()
-    for _ in range(2):
-        end(fresh, tensors)
-        eventually(lambda: descriptors() <= held + 1)  # what is kept for the next one
-    del tensors
-    eventually(lambda: names.issuperset(own_names()))
-    eventually(lambda: descriptors() <= before + 1)
-
-
-def test_names_of_arguments_cost_few_descriptors(fresh, few_descriptors):
-    sharedtensor.set_sharing_strategy("file_system")
-    try:
-        tensors = apart()
-        start(fresh, tensors[:1])
-        few_descriptors()
-        start(fresh, tensors)
-    finally:
-        sharedtensor.set_sharing_strategy("file_descriptor")
-
-
-@pytest.mark.parametrize("shared", [apart, together])
-def test_many_arguments_arrive_and_cost_nothing_when_they_have(fresh, strategy, shared):
-    tensors = shared()
-    start(fresh, tensors)
-    before = descriptors()
-    start(fresh, tensors)
-    assert descriptors() == before
 
 
 class Apart:
@@ -166,9 +67,9 @@ def test_start_returns_though_the_child_ends_before_it_has_read_its_arguments(tm
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 
 
-def test_long_arguments_arrive(ctx, strategy):
+def test_long_arguments_arrive(fresh):
     tensor, text = sharedtensor.zeros(1).share_memory_(), "x" * 1_000_000
-    process = ctx.Process(target=write_length, args=(text, tensor, text))
+    process = fresh.Process(target=write_length, args=(text, tensor, text))
     process.start()
     process.join()
     assert tensor.tolist() == [2_000_000.0]

@@ -17,7 +17,7 @@ import threading
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import eventually, own_names
+from holdings import eventually, own_names
 from sharedtensor import memory, protocol, segments, state, storage, strategies
 
 MOVERS = {module.__file__ for module in (memory, protocol, segments, state, strategies)}

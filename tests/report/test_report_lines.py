@@ -204,25 +204,8 @@ def test_a_violation_is_refused_with_its_line_and_place(tmp_path, name):
     path = samples.write(tmp_path / "r", data)
     with pytest.raises(ReportError, match=said):
         read_report(path)
-
-
-@pytest.mark.parametrize(
-    ("line", "part"), [(RUN, "run"), (CASE, "case"), (SUMMARY, "summary")]
-)
-def test_the_published_schema_refuses_what_reading_refuses(line, part):
-    whole = Draft202012Validator(load_schema())
-    for number, keys, value, _ in VIOLATIONS.values():
-        if number != line or keys == ["cases"]:
-            continue
-        data = json.loads(json.dumps(samples.lines(samples.report())[line]))
-        place = data
-        for key in keys[:-1]:
-            place = place[key]
-        if value is ...:
-            del place[keys[-1]]
-        else:
-            place[keys[-1]] = value
-        assert not whole.is_valid(data), (part, keys, value)
+    published = Draft202012Validator(load_schema())
+    assert keys == ["cases"] or not published.is_valid(data[number])
 
 
 def _reordered(order: str) -> list[object]:

@@ -9,8 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 import report_samples as samples
+import sharedtensor_conformance.report.page as page_module
 from command import call
 from report_samples import case
+from sharedtensor_conformance.examples import read_steps
 from sharedtensor_conformance.report.badge import badge_json, badge_svg
 from sharedtensor_conformance.report.groups import groups_of
 from sharedtensor_conformance.report.markdown import markdown
@@ -24,6 +26,12 @@ MIXED = (
     case("GRAD-2", "fail", expected=True, cause="It sends & forgets."),
     case("GRAD-9", "fail", evidence="something else"),
 )
+
+
+@pytest.fixture(autouse=True)
+def no_steps(monkeypatch):
+    """Tests that show no steps do without reading all chapters for them."""
+    monkeypatch.setattr(page_module, "read_steps", lambda *_: {})
 
 
 def page_of(report, clauses=samples.CLAUSES):
@@ -138,7 +146,8 @@ def test_figures_say_what_became_of_the_clauses(cases, colour, figures):
     assert re.findall(r"flex-grow:(\d+)", listed) == [str(count) for count in counts]
 
 
-def test_group_shows_the_steps_of_its_test():
+def test_group_shows_the_steps_of_its_test(monkeypatch):
+    monkeypatch.setattr(page_module, "read_steps", read_steps)
     test = "test_grad.py::test_grad_that_is_present_arrives_with_its_values"
     broken = case("GRAD-2", "fail", evidence="None", id=f"{test}[x]")
     broken = type(broken)(**vars(broken) | {"test": test})

@@ -8,7 +8,6 @@ from sharedtensor_conformance.clauses import load_clauses
 RUNS = {
     0: "SIGINT, 0 workers",
     1: "SIGKILL, 2 workers",
-    3: "SIGKILL, 0 workers",
 }
 """What ends which run of the first seed."""
 

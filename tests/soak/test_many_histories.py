@@ -13,14 +13,6 @@ ONE_FAMILY = (
 )
 
 
-def test_histories_that_pass_are_counted(run):
-    done = run("histories.py", *ONE_FAMILY)
-    assert done.status == 0, done.said
-    assert done.record["histories"] == {"with_programs": 3}
-    assert "3 histories with deaths" in done.said
-    assert done.left == []
-
-
 def record_of(path, **changes):
     verdicts = {"status": 0, "verdicts": {"pass": 16}, "others": [], "seed": 6}
     record = {"histories": {"of_queues": 8}, "runs": [verdicts], "seconds": 900.0}
@@ -37,6 +29,7 @@ def test_a_record_is_gone_on_with_the_next_seed(run, tmp_path):
     assert "11 histories with deaths in 2 runs" in done.said
     assert done.record["seconds"] > 900
     assert str(tmp_path) not in json.dumps(done.record)
+    assert done.left == []
 
 
 @pytest.mark.parametrize("changes", [{"held": False}, {"runs": []}, {"runs": 3}])

@@ -27,7 +27,6 @@ def test_rounds_on_the_reference_hold(run, strategy):
     ("mutant", "sentence"),
     [
         ("keeps_one_storage_in_ten", "descriptors of the owner were"),
-        ("refused_message_stays_posted", "descriptors of the owner were"),
         ("drops_grad", "arrived without its grad"),
         ("wipes_on_release", "is no description of it"),
         ("copies_on_reshare", "came back over other memory"),

@@ -274,7 +274,7 @@ class HangsAtExit(miniatures.Plain):
         atexit.register(hang)
 
 
-@faulty()
+@in_group("harmless")
 class LeavesAThreadAtExit(miniatures.Plain):
     def enter_child(self, strategy):
         threading.Thread(target=hang).start()

@@ -116,7 +116,4 @@ def _adapter(operations: type, **fields: object):
 crashes = _adapter(Crashes)
 raises = _adapter(Raises)
 hangs = _adapter(Hangs, deadline=4.0)
-claims_too_much = _adapter(Plain, claims=frozenset({"core", "grad"}))
 claims_no_core = _adapter(Plain, claims=frozenset({"views"}))
-claims_nonsense = _adapter(Plain, claims=frozenset({"core", "telepathy"}))
-not_an_adapter = "a string"

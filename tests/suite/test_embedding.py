@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sharedtensor_conformance import run_conformance
 
-IN_SHARE = ("--case=test_share.py*", "--start-method=fork")
+IN_SHARE = ("--case=test_share.py*", "--start-method=fork", "--one-per-clause")
 
 
 def test_conforming_selection_returns():

@@ -66,11 +66,12 @@ def has_judged_some(run: Run) -> Callable[[], bool]:
     return lambda: run.report.exists() and run.report.read_bytes().count(b"\n") > 3
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_terminated_run_leaves_a_report_and_nothing_else(suite, workers):
+@pytest.mark.parametrize(("number", "workers"), [(SIGTERM, "-n2"), (SIGKILL, "-n0")])
+def test_run_that_is_ended_leaves_a_report_and_nothing_else(suite, number, workers):
     run = suite.start(*RUNNING, workers)
-    report = interrupt(run, has_judged_some(run), SIGTERM)
+    report = interrupt(run, has_judged_some(run), number)
     assert len(report.cases) >= 3
+    assert not report.complete
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
@@ -101,10 +102,8 @@ def test_interrupted_run_leaves_a_report_that_is_silent_on_what_it_did_not_reach
     [
         ([SIGINT], "-n0"),
         ([SIGTERM], "-n0"),
-        ([SIGINT, SIGINT], "-n0"),
         ([SIGTERM, SIGINT], "-n0"),
         ([SIGINT, SIGINT], "-n2"),
-        ([SIGTERM, SIGINT], "-n2"),
     ],
 )
 def test_run_that_waits_for_a_process_can_be_interrupted(suite, signals, workers):
@@ -117,13 +116,6 @@ def test_supervisor_that_was_stopped_goes_on_when_the_run_has_gone(suite):
     stops = "--impl=faulty_implementations:stops_its_supervisor"
     run = suite.start(stops, "--clause=SHARE-3")
     report = interrupt(run, (suite.folder / "stopped").exists, SIGTERM)
-    assert not report.complete
-
-
-def test_killed_run_leaves_a_report_and_nothing_else(suite):
-    run = suite.start(*RUNNING)
-    report = interrupt(run, has_judged_some(run), SIGKILL)
-    assert len(report.cases) >= 3
     assert not report.complete
 
 

@@ -139,7 +139,7 @@ def test_each_kind_of_leak_has_a_proof():
     assert LEAKS.keys() == {"nothing", *NAMED}
 
 
-def test_leaks_of_cases_that_pass_are_caught(suite):
+def test_leaks_of_cases_that_pass_are_caught_near_a_busy_neighbour(suite, neighbour):
     done = suite(*chosen(PASSES))
     assert closings(done).keys() == LEAKS.keys()
     assert_only_the_guilty(done, PASSES)
@@ -163,13 +163,6 @@ def test_ledger_that_is_blind_for_a_kind_does_not_see_it(suite):
     done = suite(*chosen(PASSES), "-p", "blinded")
     assert closings(done) == {kind: {} for kind in LEAKS}
     assert done.status == 0, done.text
-
-
-def test_leaks_are_caught_and_nobody_accused_near_a_busy_neighbour(suite, neighbour):
-    kinds = ("nothing", "descriptor", "segment", "process", "file")
-    done = suite(*chosen(PASSES), *(f"--strategy={kind}" for kind in kinds), "-n2")
-    assert closings(done).keys() == set(kinds)
-    assert_only_the_guilty(done, PASSES)
 
 
 @pytest.mark.takes(11)

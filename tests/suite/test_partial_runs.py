@@ -43,8 +43,9 @@ def collected(text):
     return re.findall(r"^\S*/(test_\w+\.py::\S+)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["reference", "numpy-copy", "stdlib"])
-@pytest.mark.parametrize("profiles", [[], ["fault-table"]])
+@pytest.mark.parametrize(
+    ("name", "profiles"), [("stdlib", []), ("reference", ["fault-table"])]
+)
 def test_cases_are_enumerated_as_pytest_collects_them(suite, name, profiles):
     options = [f"--profile={profile}" for profile in profiles]
     found = collected(suite(f"--impl={name}", "--collect-only", *options).text)
@@ -68,9 +69,9 @@ def assert_partial(done, told):
     assert set(summary.clauses) == {id for case in done.cases for id in case.clauses}
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_expression_leaves_cases_out(suite, expectations, workers):
-    done = suite(PLAIN, expectations, "-k", TEST, workers)
+def test_expression_leaves_cases_out(suite, expectations):
+    """Of workers, too: the other options are tried without any."""
+    done = suite(PLAIN, expectations, "-k", TEST, "-n2")
     assert_partial(done, f"-k {TEST!r}")
     assert done.status == 0, done.text
 
@@ -79,7 +80,8 @@ def test_mark_leaves_cases_out(suite, expectations):
     done = suite(PLAIN, expectations, "-m", "parametrize")
     assert_partial(done, "-m 'parametrize'")
     assert done.status == 1  # the cases with this mark need what is not claimed
-    assert "does not pass: nothing was judged (40 unsupported)" in done.text
+    said = f"does not pass: nothing was judged ({len(done.cases)} unsupported)"
+    assert said in " ".join(done.text.split())
 
 
 def test_module_leaves_cases_out(suite, expectations):

@@ -10,12 +10,14 @@ import struct
 import subprocess
 import sys
 import termios
+from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.plugin.progress import (
     Clauses,
     TimeEstimate,
     format_duration,
+    is_shown,
 )
 from sharedtensor_conformance.report.records import Case, read_report
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -104,22 +106,36 @@ def test_terminal_shows_how_far_the_run_is(suite, workers):
     assert "%]" not in text
 
 
-@pytest.mark.parametrize(
-    ("options", "variables"),
-    [(["-q"], {}), (["-v"], {}), (["-s"], {}), ([], {"TERM": "dumb"})],
-)
-def test_terminal_shows_what_pytest_does_where_that_is_wanted(
-    suite, options, variables
-):
-    _, lines = on_terminal(suite.folder, *options, **variables)
+def test_terminal_shows_what_pytest_does_where_that_is_wanted(suite):
+    _, lines = on_terminal(suite.folder, "-v")
     text = "\n".join(lines)
     assert "clauses: " not in text
-    assert ("FAILED" if "-v" in options else "FFF") in text
+    assert "FAILED" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "terminal", "shown"),
+    [
+        ({}, "xterm", True),
+        ({"verbose": -1}, "xterm", False),
+        ({"verbose": 1}, "xterm", False),
+        ({"capture": "no"}, "xterm", False),
+        ({"collectonly": True}, "xterm", False),
+        ({}, "dumb", False),
+    ],
+)
+def test_line_is_shown_where_a_terminal_can_rewrite_it(
+    monkeypatch, options, terminal, shown
+):
+    monkeypatch.setenv("TERM", terminal)
+    given = {"verbose": 0, "capture": "fd", "collectonly": False} | options
+    config = SimpleNamespace(option=SimpleNamespace(**given))
+    assert is_shown(config, SimpleNamespace(isatty=True)) is shown
+    assert not is_shown(config, SimpleNamespace(isatty=False))
 
 
 def test_file_gets_no_progress(suite):
-    text = suite(*CHOSEN, HELD, "-v").text
-    text += suite(*CHOSEN, HELD, "-vq").text
+    text = suite(*CHOSEN, HELD, "-v").text  # which takes back the -q of all runs here
     assert "clauses: " not in text
     assert "FFF" in text
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +35,24 @@ SPAWN = Configuration("file_descriptor", "spawn")
 PRELOADED = replace(reference.conformance_adapter, preload=True)
 
 
-@pytest.fixture
-def template():
+@contextmanager
+def new_template() -> Iterator[Template]:
     made = Template("reference", PRELOADED)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def template():
+    with new_template() as made:
+        yield made
+
+
+@pytest.fixture
+def own_template():
+    """A template that the test may end."""
+    with new_template() as made:
+        yield made
 
 
 @pytest.fixture
@@ -136,34 +151,38 @@ def test_stages_leave_no_descriptor_of_theirs_here(stage, template):
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_nothing_is_left_when_everything_is_closed(template):
+def test_nothing_is_left_when_everything_is_closed(own_template):
     before = set(process_tree.children(os.getpid()))
-    stage = Stage("reference", PRELOADED, SPAWN, template)
+    stage = owner_from(own_template)
     stage.peer.ensure_started()
     # Orphans of other tests may become children of this process at any time.
     started = set(process_tree.children(os.getpid())) - before
-    assert template._process.pid in started
+    assert own_template._process.pid in started
     folder = stage.supervision.folder
     assert processes_with_mark(str(folder))
     stage.close()
-    template.close()
+    own_template.close()
     assert not folder.exists()
     assert not processes_with_mark(str(folder))
     assert not started & set(process_tree.children(os.getpid()))
 
 
-def test_owners_go_on_when_the_template_has_ended(stage, template):
-    stage.owner.ensure_started()
-    template.close()
-    assert stage.owner.make([1.0]).values() == [1.0]
-
-
-def test_template_that_was_killed_is_a_fault_of_the_suite(stage, template):
-    assert template.is_ready()
-    template._process.kill()
-    template._process.wait()
-    with pytest.raises(HarnessFault, match="the template process gave no answer"):
+def test_owners_go_on_when_the_template_has_ended(own_template):
+    stage = owner_from(own_template)
+    try:
         stage.owner.ensure_started()
+        own_template.close()
+        assert stage.owner.make([1.0]).values() == [1.0]
+    finally:
+        stage.close()
+
+
+def test_template_that_was_killed_is_a_fault_of_the_suite(own_template):
+    assert own_template.is_ready()
+    own_template._process.kill()
+    own_template._process.wait()
+    with pytest.raises(HarnessFault, match="the template process gave no answer"):
+        owner_from(own_template).owner.ensure_started()
 
 
 # The template of another process: of the controller, for workers
@@ -209,23 +228,29 @@ def test_template_goes_on_when_another_process_has_left(template, joined):
             stage.close()
 
 
-def test_template_of_another_process_that_has_gone_is_replaced(template, joined):
-    template.close()
+def test_template_of_another_process_that_has_gone_is_replaced(own_template):
+    assert own_template.is_ready()
+    joined = Template("reference", PRELOADED, own_template.address)
+    own_template.close()
     stage = owner_from(joined)
     try:
         assert stage.owner.make([1.0]).values() == [1]
         assert joined._process is not None
     finally:
         stage.close()
+        joined.close()
 
 
-def test_template_ends_with_who_started_it_and_removes_its_folder(template, joined):
+def test_template_ends_with_who_started_it_and_removes_its_folder(own_template):
+    assert own_template.is_ready()
+    joined = Template("reference", PRELOADED, own_template.address)
     assert joined.is_ready()
-    folder = Path(template.address).parent
+    folder = Path(own_template.address).parent
     assert folder.is_dir()
-    template._socket.close()  # as where its controller is killed
-    template._process.wait(timeout=20)
+    own_template._socket.close()  # as where its controller is killed
+    own_template._process.wait(timeout=20)
     assert not folder.exists()
+    joined.close()
 
 
 def test_nothing_is_left_of_a_stage_whose_controller_goes_before_it_says_what_to_do(

@@ -384,7 +384,8 @@ def test_tests_of_private_tensors_say_so():
 @pytest.mark.takes(30)
 def test_library_that_shares_at_once_is_not_judged_on_private_tensors(suite):
     chosen = (f"--clause={id}" for id in ("START-4", "LIFE-20", "CHAN-12"))
-    done = suite("--impl=narrow_adapters:at_once", "--histories=5", *chosen)
+    where = ("--start-method=fork", "--histories=5")
+    done = suite("--impl=narrow_adapters:at_once", *where, *chosen)
     assert (done.status, done.left) == (0, NOTHING_LEFT)
     private = [case for case in done.cases if case.clauses[0] == "START-4"]
     assert {case.verdict for case in private} == {Verdict.UNSUPPORTED}

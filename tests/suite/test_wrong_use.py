@@ -16,33 +16,9 @@ WRONG = {
         ["--impl=refrence"],
         "there is no implementation 'refrence': did you mean 'reference'?",
     ),
-    "a module that is not there": (
-        ["--impl=no.such.module"],
-        "there is no implementation 'no.such.module': no adapter and no importable",
-    ),
-    "a module with an attribute that is not there": (
-        ["--impl=no.such.module:adapter"],
-        "cannot be loaded: No module named 'no'; put the folder of the module on",
-    ),
-    "a file": (
-        ["--impl=mypkg_conformance.py"],
-        "give the module and not the file, for example mypkg_conformance:conf",
-    ),
-    "an attribute that is no adapter": (
-        ["--impl=miniatures:not_an_adapter"],
-        "miniatures:not_an_adapter is a str, not an Implementation",
-    ),
-    "a claim without its operations": (
-        ["--impl=miniatures:claims_too_much"],
-        "profile 'grad' is claimed but the operation 'detach' is missing",
-    ),
     "core not claimed": (
         ["--impl=miniatures:claims_no_core"],
         "the profile 'core' is not claimed: every adapter claims it",
-    ),
-    "a claim that is no profile": (
-        ["--impl=miniatures:claims_nonsense"],
-        "the claim 'telepathy' is not a profile",
     ),
     "an unknown mutant": (
         ["--impl=mutant:eats_the_tensor"],
