@@ -1,17 +1,18 @@
-"""What is written down of a failure: nothing that the program could not see wrong."""
+"""What is recorded of a case: its requests and answers, up to the check that fails."""
 
 from __future__ import annotations
 
+import signal
 from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.listening import use_listener
+from sharedtensor_conformance.harness.listening import listener, use_listener
 from sharedtensor_conformance.harness.outcomes import CheckFailed
-from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.reproduce.recording import EventRecorder
 
 OWNER = SimpleNamespace(name="owner", host=object())
+PEER = SimpleNamespace(name="peer", host=OWNER.host)
 
 
 @pytest.fixture
@@ -22,105 +23,50 @@ def recorder():
         yield recorder
 
 
-def answer(recorder, value):
-    """Let the owner answer a request with `value`, and return it."""
-    recorder.asked(OWNER, {"do": "operate", "with": ["values"]})
-    recorder.answered(OWNER, {"ok": None}, value)
-    return value
+def ask(actor, *given):
+    listener().asked(actor, {"do": "operate", "with": list(given)})
 
 
-def failure_of(recorder, *arguments, how=check.equal):
-    with pytest.raises(CheckFailed):
-        how(*arguments, "it is so")
-    return recorder.failure
+def test_answer_belongs_to_the_request_of_its_process(recorder):
+    ask(OWNER, "values")
+    ask(PEER, "read")
+    listener().answered(OWNER, {"ok": [1]}, [1])
+    listener().answered(PEER, {"raised": {"type": "ValueError"}}, None)
+    owner, peer = recorder.events
+    assert (owner["returned"], owner["answered"]) == ([1], 2)
+    assert (peer["raised"], peer["stage"]) == ("ValueError", owner["stage"])
 
 
-def test_list_is_the_answer_that_it_came_from(recorder):
-    first = answer(recorder, [1, 2])
-    answer(recorder, [1, 2])
-    found = failure_of(recorder, first, [3])
-    assert (found["kind"], found["event"], found["expected"]) == ("equality", 0, [3])
+def test_lists_are_recorded_as_they_were_when_they_were_sent(recorder):
+    given = [1]
+    ask(OWNER, given)
+    given.append(2)
+    assert recorder.events[0]["given"] == [[1]]
 
 
-def test_answer_that_differs_is_found_among_others(recorder):
-    answers = {"x": answer(recorder, [1]), "y": answer(recorder, [2])}
-    found = failure_of(recorder, answers, {"x": [1], "y": [3]})
-    assert (found["kind"], found["event"], found["expected"]) == ("equality", 1, [3])
-
-
-def test_plain_value_is_the_last_answer(recorder):
-    assert failure_of(recorder, answer(recorder, 5), 6)["kind"] == "equality"
-
-
-def test_plain_value_that_is_no_answer_is_unattributed(recorder):
-    answer(recorder, 5)
-    answer(recorder, "last")
-    assert failure_of(recorder, 5, 6)["kind"] == "unattributed"
-
-
-def test_value_that_was_followed_by_a_reading_is_unattributed(recorder):
-    found = answer(recorder, 5)
-    recorder.read(None, "segments", {"one"})
-    assert failure_of(recorder, found, 6)["kind"] == "unattributed"
-
-
-def test_text_of_an_answer_is_known_as_that(recorder):
-    found = failure_of(recorder, repr(answer(recorder, 5)), "6")
-    assert (found["kind"], found["as_text"]) == ("equality", True)
-
-
-def test_answer_that_should_equal_an_earlier_one_names_it(recorder):
-    before = answer(recorder, 70_000)
-    found = failure_of(recorder, answer(recorder, 80_000), before)
-    assert (found["event"], found["expected_event"]) == (1, 0)
-
-
-def test_condition_about_the_last_answer_is_attributed(recorder):
-    grad = answer(recorder, None)
-    with pytest.raises(CheckFailed):
-        check(grad is not None, "the grad has arrived")
-    assert (recorder.failure["kind"], recorder.failure["event"]) == ("condition", 0)
-
-
-def test_condition_is_unattributed_once_something_else_was_read(recorder):
-    grad = answer(recorder, None)
-    recorder.read(None, "segments", {"one"})
-    with pytest.raises(CheckFailed):
-        check(grad is not None, "the grad has arrived")
-    assert recorder.failure["kind"] == "unattributed"
-
-
-def test_condition_that_asks_is_attributed(recorder):
-    def same_object_as(other):
-        return answer(recorder, False)
-
-    tensor = Remote(OWNER, "1")
-    tensor.__dict__["same_object_as"] = same_object_as
-    with pytest.raises(CheckFailed):
-        check(tensor.same_object_as(tensor), "the call returns the tensor")
-    assert recorder.failure["kind"] == "condition"
-
-
-def test_condition_about_something_else_is_unattributed(recorder):
-    answer(recorder, [1, 2])
-    name, names = "one", {"other"}
-    with pytest.raises(CheckFailed):
-        check(name in names, "the file is there")
-    assert recorder.failure["kind"] == "unattributed"
-
-
-def test_lists_are_recorded_as_they_were_when_they_were_sent_or_returned(recorder):
-    given, returned = [1, 2], [3]
-    recorder.asked(OWNER, {"do": "operate", "with": ["make", given]})
-    recorder.answered(OWNER, {"ok": returned}, returned)
-    given[0], returned[0] = 51, 52
-    (event,) = recorder.as_data()["events"]
-    assert (event["given"], event["returned"]) == (["make", [1, 2]], [3])
+def test_events_before_the_test_are_kept_apart(recorder):
+    ask(OWNER, "make")
+    listener().attempt_began()
+    listener().signalled(PEER, signal.SIGKILL)
+    listener().warmed(True)
+    ask(PEER, "make")
+    listener().warmed(False)
+    listener().read(None, "segments", {"one", "two"})
+    assert recorder.test == 1
+    assert [event["kind"] for event in recorder.events[1:]] == [
+        "signal",
+        "call",
+        "read",
+    ]
+    assert [event["warming"] for event in recorder.events[1:]] == [False, True, False]
+    assert recorder.events[-1]["count"] == 2
 
 
 def test_first_failure_ends_the_recording(recorder):
-    failure_of(recorder, answer(recorder, 5), 6)
-    answer(recorder, 7)
-    recorder.failed("condition", "and more")
-    assert len(recorder.events) == 1
-    assert recorder.failure["sentence"] == "it is so"
+    with pytest.raises(CheckFailed):
+        check.equal(1, 2, "it is so")
+    with pytest.raises(CheckFailed):
+        check(False, "it is otherwise")
+    ask(OWNER, "values")
+    assert recorder.failure == {"kind": "equality", "sentence": "it is so"}
+    assert recorder.events == []

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import pytest
-from sharedtensor_conformance.cli import reproduce as command
+import os
+import time
 
-VIEWS = "test_view.py::test_write_through_a_received_view_lands_on_its_element"
+import pytest
+from sharedtensor_conformance.adapters import numpy_copy
+from sharedtensor_conformance.cli import reproduce as command
+from sharedtensor_conformance.reproduce.running import execute
+
 WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
 GROWS = "test_share.py::test_growing_a_shared_tensor_is_refused_and_changes_nothing"
 LEAKS = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
 JOINED = "test_mem.py::test_what_a_process_wrote_before_it_ended_is_read_after_join"
 VALUES = "test_share.py::test_receiver_finds_values_shape_and_dtype"
 
-LONGEST = 140
-"""Lines of a program, with the library in it: more is nothing that one reads."""
+LONGEST = 80
+"""Lines of the steps of a program: more is nothing that one reads."""
 
 DEVIATIONS = {
     "crash of the owner": (
         *("deviating:crashes", f"{WRITES}[default-fork-pipe-to_peer]"),
-        "the process ended with status -11",
+        "died of SIGSEGV",
     ),
     "crash of a peer": (
         *("deviating:crashes", f"{WRITES}[default-spawn-queue-to_owner]"),
-        "the process ended with status -11",
+        "died of SIGSEGV",
     ),
     "hang of the owner": (
         *("deviating:hangs", f"{WRITES}[default-spawn-pipe-to_peer]"),
-        "owner did not answer within 10 seconds",
+        "owner gave no answer within 2 s",
     ),
     "hang of a peer": (
         *("deviating:hangs", f"{WRITES}[default-fork-pipe-to_owner]"),
-        "peer did not answer within 10 seconds",
+        "peer gave no answer within 2 s",
     ),
     "exception": (
         *("deviating:raises", f"{WRITES}[default-forkserver-simple_queue-to_peer]"),
-        "it raised RuntimeError('no such segment')",
+        "RuntimeError: no such segment",
     ),
     "no exception": (
         *("deviating:grows", f"{GROWS}[default-spawn-to_peer]"),
@@ -42,7 +46,7 @@ DEVIATIONS = {
     ),
     "leak": (
         *("deviating:leaks", f"{LEAKS}[default-spawn-pipe-to_peer]"),
-        ": 20 more descriptors of owner",
+        "descriptor",
     ),
 }
 """A library, a case, and what its program has to say; under each start method."""
@@ -59,15 +63,14 @@ def test_program_shows_the_deviation_until_it_is_gone(
     assert said in done.stdout
     assert "it.py shows the failure" in done.stdout
     program = (tmp_path / "it.py").read_text()
-    assert program.count("\n") <= LONGEST
+    steps, _, copied = program.partition("def steps():")[2].partition("\n\n\n")
+    assert steps.count("\n") <= LONGEST
     for foreign in ("sharedtensor", "pytest", "deviating"):
-        assert foreign not in program.partition("\nimport")[2]
-    assert ("for _ in range(" in program) == (kind == "leak")
+        assert foreign not in copied
     shown = run_program(program)
     assert (shown.returncode, said in shown.stdout) == (0, True)
     gone = run_program(program, MENDED="1")
     assert (gone.returncode, gone.stdout) == (1, "")
-    assert ("ValueError: it cannot be written" in gone.stderr) == ("crash" in kind)
 
 
 def test_wrong_value_is_shown(report_of, reproduce, tmp_path):
@@ -77,32 +80,6 @@ def test_wrong_value_is_shown(report_of, reproduce, tmp_path):
     assert "got [1.0, 2.0, 3.0, 4.0], not [1, 40, 3, 4]" in done.stdout
     (program,) = tmp_path.glob("*.py")
     assert program.stem == WRITES.partition("::test_")[2]
-
-
-@pytest.mark.parametrize(
-    ("implementation", "case", "line"),
-    [
-        (
-            "numpy-copy",
-            f"{VIEWS}[default-spawn-to_owner-backwards]",
-            "view_2 = view(tensor, Layout(",
-        ),
-        (
-            "named:adapter",
-            f"{WRITES}[default-spawn-queue-to_peer]",
-            "tensor_2 = tensor(",
-        ),
-    ],
-)
-def test_names_of_functions_and_imports_are_not_those_of_variables(
-    implementation, case, line, report_of, reproduce, run_program, tmp_path
-):
-    done = reproduce(report_of(implementation, case), case, "--output=it.py")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "it.py shows the failure" in done.stdout
-    program = (tmp_path / "it.py").read_text()
-    assert line in program
-    assert run_program(program).returncode == 0
 
 
 FAULTY = [
@@ -155,8 +132,7 @@ def test_case_is_run_again_among_the_cases_of_its_run(report_of, reproduce):
     case = f"{JOINED}[default-spawn]"  # there is one, for the first method selected
     options = ("--start-method=spawn", "--strategy=default")
     done = reproduce(report_of("numpy-copy", case, options=options), case)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "cannot do: write_and_end" in done.stderr  # so it was run and recorded
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_case_that_does_not_exist_is_told_with_the_error_of_its_run(
@@ -200,10 +176,30 @@ def test_adapter_without_source_becomes_no_program(report_of, reproduce):
     case = f"{WRITES}[default-fork-pipe-to_peer]"
     done = reproduce(report_of("deviating:without_source", case), case)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "no program: deviating:made_elsewhere is not a class" in done.stderr
+    assert "no program: no source is found of not_there in deviating" in done.stderr
 
 
 def test_mutant_becomes_no_program(report_of, reproduce):
     done = reproduce(report_of("mutant:drops_grad", f"{WRITES}[it]"), "*")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "only the suite can insert the fault of a mutant" in done.stderr
+
+
+# Execution
+
+
+def test_nothing_is_left_of_a_program_that_takes_too_long(tmp_path):
+    (tmp_path / "pid").touch()
+    program = (
+        "import subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "print('it waits', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    began = time.monotonic()
+    shown = execute(program, numpy_copy.conformance_adapter, 5.0)
+    assert (shown.status, shown.output) == (None, "it waits\n")
+    assert time.monotonic() - began < 60
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters.loader import LoadingError
@@ -25,25 +26,29 @@ from sharedtensor_conformance.harness.matrix import matches
 from sharedtensor_conformance.report.records import Case, Report, read_report
 from sharedtensor_conformance.report.repeat import CONFIGURING
 from sharedtensor_conformance.report.verdicts import Verdict
-from sharedtensor_conformance.reproduce.events import RecordedCase
 from sharedtensor_conformance.reproduce.program import Subject, write_program
 from sharedtensor_conformance.reproduce.running import ProgramResult, execute, record
-from sharedtensor_conformance.reproduce.shortening import shortened
-from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.sources import Unreplayable
 
 FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
-WORTH = 0.9
-"""The short program is preferred if it has at most this part of the lines."""
+FORMS = (
+    {"loops": True, "compares": True},
+    {"loops": False, "compares": True},  # a loop has the numbers of its first turn
+    {"loops": True, "compares": False},  # some answers differ between runs
+    {"loops": False, "compares": False},
+)
+"""The forms of a program, in the order in which they are tried."""
 
 ATTEMPTS = 3
 """How often a case is run again before the command says that it holds now."""
 
 TEACHING = """\
-The command runs the case again, records what its test does, and writes that as a
-program that needs only Python and the implementation: no pytest, no adapter and nothing
-from the suite. Each process is a function that reads from top to bottom, and the last
-lines compare. Then the command runs the program, to check that it shows the failure,
-and removes everything that the program leaves behind.
+The command runs the case again, records what its test asks processes for, and writes
+that as a program that needs only Python and the implementation. Its function `steps`
+has the requests in the order of the test, with the answers that were seen. Below it are
+the operations of the adapter and what runs in the processes, copied from the source.
+Then the command runs the program, to check that it shows the failure, and removes
+everything that the program leaves behind.
 
 CASE is the id of a case as in the report, or a pattern in which * matches any text. It
 has to match exactly one failing case of the report.
@@ -56,7 +61,7 @@ The written program exits with 0 if it shows the deviation, and with 1 if it doe
 exit status of this command:
   0    the program shows the same failure as the case
   1    it does not, or no program was written: the case holds now, or cannot be
-       translated into a program"""
+       replayed by a program"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     case = _chosen(report, arguments.case)
     try:
         program, shown = _reproduced(report, case, arguments.limit)
-    except Untranslatable as error:
+    except Unreplayable as error:
         print(f"{case.id}: no program: {error}", file=sys.stderr)
         return NO
     file = arguments.output or _file_for(case)
@@ -123,45 +128,26 @@ def _chosen(report: Report, pattern: str) -> Case:
 def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, ProgramResult]:
     options = _options(report, case)
     subject, recorded = _record_failure(case, options, limit)
-    programs = _programs(subject, recorded)  # lazily: the next only if this one fails
-    program = next(programs)
-    while (shown := execute(program, subject.implementation, limit)).status != 0:
-        longer = next(programs, "")
-        if not longer:
+    for form in FORMS:
+        program = write_program(subject, recorded, **form)
+        shown = execute(program, subject.implementation, limit)
+        if shown.status == 0:
             break
-        program = longer
     return program, shown
-
-
-def _programs(subject: Subject, recorded: RecordedCase) -> Iterator[str]:
-    """Yield programs for a case, the shortest first; the last has all its events."""
-    program = write_program(subject, recorded, with_reads=False)
-    cuts = [
-        write_program(subject, early, with_reads=False) for early in shortened(recorded)
-    ]
-    shortest = min(cuts, key=_length, default=program)
-    if _length(shortest) < WORTH * _length(program):
-        yield shortest
-    yield program
-    yield write_program(subject, recorded, with_reads=True)
-
-
-def _length(program: str) -> int:
-    return program.count("\n")
 
 
 def _record_failure(
     case: Case, options: Sequence[str], limit: float
-) -> tuple[Subject, RecordedCase]:
+) -> tuple[Subject, dict[str, Any]]:
     """Run the case until it fails; some cases fail only in some runs."""
     if case.leaking:
-        raise Untranslatable(
+        raise Unreplayable(
             f"it judges what other cases of its run left behind, for example "
             f"{case.leaking[0]}"
         )
     implementation = _implementation(options[0].partition("=")[2])
     if implementation.name.startswith("mutant:"):
-        raise Untranslatable("only the suite can insert the fault of a mutant")
+        raise Unreplayable("only the suite can insert the fault of a mutant")
     ended = ""
     for _ in range(ATTEMPTS):
         rerun = record(case.id, options, limit)
@@ -173,8 +159,8 @@ def _record_failure(
             named = replace(implementation, version=version)
             clause = load_clauses()[case.clauses[0]]
             subject = Subject(again, clause, named, run.machine)
-            return subject, RecordedCase.from_data(rerun.events, again)
-    raise Untranslatable(f"it ended with {ended} when it was run again")
+            return subject, rerun.events
+    raise Unreplayable(f"it ended with {ended} when it was run again")
 
 
 def _implementation(name: str) -> Implementation:

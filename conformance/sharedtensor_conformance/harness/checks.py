@@ -64,7 +64,7 @@ class Check:
         """Check that `actual` equals `expected`."""
         tally.checks += 1
         if actual != expected:
-            listener().failed("equality", sentence, actual, expected)
+            listener().failed("equality", sentence)
             said = f"got {shortened_repr(actual)}, not {shortened_repr(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
@@ -80,7 +80,7 @@ class Check:
         """Check that two numbers differ by at most `tolerance`."""
         tally.checks += 1
         if not abs(actual - expected) <= tolerance:
-            listener().failed("equality", sentence, actual, expected)
+            listener().failed("equality", sentence)
             raise CheckFailed(f"not so: {sentence}: got {actual!r}, not {expected!r}")
 
 

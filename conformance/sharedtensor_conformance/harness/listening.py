@@ -23,8 +23,8 @@ class Listener:
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
         """The process answered with `value`."""
 
-    def killed(self, actor: Any) -> None:
-        """A process was killed."""
+    def signalled(self, actor: Any, number: int) -> None:
+        """A signal was sent to a process."""
 
     def changed(self, what: str) -> None:
         """The system was changed for all processes, for example ``/dev/shm``."""
@@ -32,12 +32,13 @@ class Listener:
     def read(self, actor: Any, what: str, value: Any) -> None:
         """The ledger was read, or the part of `actor`."""
 
+    def warmed(self, begins: bool) -> None:
+        """The suite began or ended the first use of new processes."""
+
     def waited(self, begins: bool) -> None:
         """A test began or ended a wait for the value that it reads."""
 
-    def failed(
-        self, kind: str, sentence: str, actual: Any = None, expected: Any = None
-    ) -> None:
+    def failed(self, kind: str, sentence: str) -> None:
         """A check of this kind failed."""
 
 

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
@@ -208,11 +209,13 @@ class Starter:
         at the first use and kept; they are not leaks.
         """
         others = [actor for actor in self._actors.running() if actor is not peer]
+        listener().warmed(True)
         for channel in self._implementation.channels:
             for other in others:
                 self._exchange_tensors(other, peer, channel)
         if self._uses_all_strategies:
             self._exchange_under_all_strategies(peer)
+        listener().warmed(False)
         for actor in self._actors:
             actor.unreceived.clear()
 
@@ -225,12 +228,14 @@ class Starter:
         if self._uses_all_strategies:
             return
         self._uses_all_strategies = True
+        listener().warmed(True)
         for actor in self._actors.running():
             if actor.name in REUSED_PEERS:
                 self._exchange_under_all_strategies(actor)
                 actor.unreceived.clear()
                 self._actors.owner.unreceived.clear()
                 self._on_warmed()
+        listener().warmed(False)
 
     def _exchange_under_all_strategies(self, peer: ActorProxy) -> None:
         if "strategies" in self._implementation.claims:

@@ -25,7 +25,7 @@ from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.supervisor_client import Supervisor
 from sharedtensor_conformance.report.records import Report, ReportError, read_report
 from sharedtensor_conformance.reproduce import recording
-from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.sources import Unreplayable
 from sharedtensor_conformance.sanitize import printable
 
 OPTIONS = (
@@ -64,7 +64,7 @@ def record(case: str, options: Sequence[str], limit: float) -> RecordedRun:
     """Run one case and return its report and its events.
 
     Raises:
-        Untranslatable: the case could not be run.
+        Unreplayable: the case could not be run.
     """
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         report, events = Path(folder, "report.jsonl"), Path(folder, "events.json")
@@ -78,7 +78,7 @@ def record(case: str, options: Sequence[str], limit: float) -> RecordedRun:
             return RecordedRun(found, json.loads(events.read_text(encoding="utf-8")))
         except (ReportError, OSError, ValueError):
             said = _reason(result) or f"it took longer than {limit:g} s"
-            raise Untranslatable(f"the case could not be run again: {said}") from None
+            raise Unreplayable(f"the case could not be run again: {said}") from None
 
 
 def _reason(result: Result) -> str:

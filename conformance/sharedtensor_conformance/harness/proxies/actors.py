@@ -321,14 +321,14 @@ class ActorProxy(Requester):
     def kill(self) -> None:
         """Kill the process by SIGKILL and wait until it is gone."""
         self.ensure_started()
-        listener().killed(self)
+        listener().signalled(self, signal.SIGKILL)
         os.kill(self.pid, signal.SIGKILL)
         self.host.ends.wait(self.process)
 
     def terminate(self) -> int | None:
         """Send SIGTERM to the process, whatever it does; return its exit code."""
         self.ensure_started()
-        listener().changed("end a process by SIGTERM")
+        listener().signalled(self, signal.SIGTERM)
         os.kill(self.pid, signal.SIGTERM)
         return self.host.ends.wait(self.process)
 

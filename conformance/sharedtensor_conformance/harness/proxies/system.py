@@ -116,6 +116,7 @@ class SystemProxy:
     def interrupt(self, kind: str) -> None:
         """Send the process the signal of one of `interruption.HANDLERS`."""
         self.actor.ensure_started()
+        listener().signalled(self.actor, HANDLERS[kind][0])
         os.kill(self.actor.pid, HANDLERS[kind][0])
 
     def set_umask(self, mask: int) -> int:

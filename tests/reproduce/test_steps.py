@@ -1,0 +1,230 @@
+"""How recorded events become the lines of a program."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from sharedtensor_conformance.reproduce import runtime
+from sharedtensor_conformance.reproduce.sources import Unreplayable
+from sharedtensor_conformance.reproduce.steps import Steps, folded, of_last_stage
+
+HEAD = ["owner = start_owner()", "owner.prepare()"]
+ANSWERED = {"stage": 0, "waiting": False, "warming": False, "process": "owner"}
+ADDRESS = 1 << 40
+
+
+def call(do, *given, **details):
+    """Return the event of a request to the owner."""
+    return {"kind": "call", "do": do, "given": list(given), **ANSWERED, **details}
+
+
+def operate(name, *given, **details):
+    return call("operate", name, *given, **details)
+
+
+def reference(key):
+    return {"reference": key}
+
+
+def read(count, **details):
+    return {
+        "kind": "read",
+        "what": "segments",
+        "count": count,
+        **ANSWERED,
+        **details,
+        "process": "",
+    }
+
+
+def lines_of(*events, evidence="", compares=True):
+    """Return the lines for events of an owner, each answered at once by default."""
+    numbered = [call("prepare", True), *events]
+    for number, event in enumerate(numbered):
+        if event["kind"] == "call":
+            event.setdefault("answered", number + 1)
+            if event["answered"] is None:
+                del event["answered"]
+    kept = of_last_stage(numbered, 1)
+    lines = Steps(kept, evidence, compares=compares).write()
+    assert lines[:2] == HEAD
+    return lines[2:]
+
+
+WRITE = operate("write", 5, returned=None)
+MAKE = operate("make", [1, 2], {"tuple": [2]}, "int32", returned=reference("1"))
+
+
+def test_requests_are_lines_in_their_order_and_objects_have_names():
+    assert lines_of(
+        MAKE,
+        operate("share", reference("1"), returned=reference("1")),
+        operate("values", reference("1"), returned=[1, 2]),
+        operate("is_shared", reference("1"), returned=False),
+        operate("grad", reference("1"), returned=None),
+        operate("write", reference("1"), {"tuple": [0]}, 5, returned=None),
+        call("drop", "1", returned=None),
+    ) == [
+        "t1 = owner.make([1, 2], (2,), 'int32')",
+        "assert owner.share(t1).key == t1.key",
+        "assert owner.values(t1) == [1, 2]",
+        "assert not owner.is_shared(t1)",
+        "assert owner.grad(t1) is None",
+        "owner.write(t1, (0,), 5)",
+        "owner.drop(t1.key)",
+    ]
+
+
+def test_objects_in_a_message_are_named_by_their_place():
+    message = {"dict": [["x", [reference("1"), reference("2")]]]}
+    assert lines_of(
+        call("get", "peer", "pipe", returned=message),
+        operate("read", reference("2"), {"tuple": [0]}, returned=7),
+    ) == ["m1 = owner.get('peer', 'pipe')", "assert owner.read(m1['x'][1], (0,)) == 7"]
+
+
+def test_addresses_are_compared_with_each_other():
+    address = [ADDRESS, ADDRESS + 64, ADDRESS]
+    assert lines_of(*(operate("address", returned=one) for one in address)) == [
+        "address_1 = owner.address()",
+        "address_2 = owner.address()",
+        "assert address_2 != address_1",
+        "assert owner.address() == address_1",
+    ]
+
+
+def test_exceptions_ends_and_hangs_are_expected():
+    raised = operate("clone", raised="ValueError")
+    unanswered = operate("clone", answered=None)
+    joined = call("join", "owner", 10.0, returned=-11)
+    assert lines_of(raised) == ['with raises("ValueError"):\n    owner.clone()']
+    begun = "owner.begin('clone')"
+    dies = 'with raises("Ended: exit status -11"):\n    owner.answer(DEADLINE)'
+    status = "assert owner.join('owner', 10.0) == -11"
+    assert lines_of(unanswered, joined) == [begun, dies, status]
+    died = lines_of(operate("clone", answered=None), evidence="owner died of SIGSEGV")
+    assert died == [begun, dies]
+    late = lines_of(operate("clone", answered=None), evidence="owner gave no answer")
+    hangs = 'with raises("Ended: no answer"):\n    owner.answer(DEADLINE)'
+    assert late == [begun, hangs]
+
+
+def test_process_that_waits_is_asked_first_and_answers_later():
+    waits = call("get", "peer", "pipe", returned=5, answered=4)
+    signalled = {"kind": "signal", "number": 15, **ANSWERED, "process": "owner"}
+    assert lines_of(waits, WRITE, signalled) == [
+        "owner.begin('get', 'peer', 'pipe')",
+        "until_it_waits(owner)",
+        "owner.write(5)",
+        "os.kill(owner.pid, 15)",
+        "assert owner.answer() == 5",
+    ]
+
+
+def test_what_is_asked_again_and_again_is_one_wait():
+    polled = [call("has_message", "peer", "pipe", returned=False, waiting=True)] * 3
+    waits = "assert not wait_until(lambda: owner.has_message('peer', 'pipe'), GRACE)"
+    assert lines_of(*map(dict, polled)) == [waits]
+
+
+@pytest.mark.parametrize(
+    ("counts", "waiting", "last"),
+    [
+        (
+            (1, 3),
+            True,
+            'assert not wait_until(lambda: held("segments") <= before, GRACE)',
+        ),
+        ((1, 1), True, 'assert not wait_until(lambda: held("segments") < 1, GRACE)'),
+        ((1, 0), False, 'assert held("segments") == 0'),
+    ],
+)
+def test_what_is_left_is_read_again(counts, waiting, last):
+    first, second = counts
+    lines = lines_of(read(first), WRITE, read(second, waiting=waiting))
+    before = ['before = held("segments")'] if second > first else []
+    assert lines == [*before, "owner.write(5)", last]
+
+
+def test_answers_can_be_left_to_the_last_one():
+    values = [operate("values", returned=[number]) for number in (1, 2)]
+    assert lines_of(*values, compares=False) == [
+        "owner.values()",
+        "assert owner.values() == [2]",
+    ]
+
+
+def test_long_values_are_short_in_the_program():
+    given = [list(range(1, 21)), [0.0] * 20, [0.25 * n for n in range(20)]]
+    made, compared = lines_of(
+        operate("make", given, returned=reference("1")),
+        operate("values", returned=[n * n for n in range(999)]),
+    )
+    assert made == (
+        "t1 = owner.make([[1 + 1 * n for n in range(20)], [0.0] * 20, "
+        "[0.0 + 0.25 * n for n in range(20)]])"
+    )
+    assert compared.startswith("assert digest(owner.values()) == ")
+    assert eval(compared.partition("== ")[2]) == runtime.digest(
+        [n * n for n in range(999)]
+    )
+
+
+def test_only_the_last_stage_is_replayed_with_the_processes_that_act():
+    earlier = [{**call("start_peer", "peer", "fork", None), "stage": 1, "answered": 1}]
+    pairs = call(
+        "make_pairs", [["owner", "peer"], ["owner", "other"]], "fork", answered=3
+    )
+    started = call("start_peer", "peer", "fork", None, answered=4)
+    idle = call("start_peer", "bystander", "fork", None, answered=5)
+    asked = {**operate("share", answered=6), "process": "peer"}
+    begun = call("prepare", True, answered=2)
+    kept = of_last_stage([*earlier, begun, pairs, started, idle, asked], 5)
+    assert [event["do"] for event in kept] == [
+        *("prepare", "make_pairs", "start_peer", "operate")
+    ]
+    assert kept[1]["given"] == [[["owner", "peer"]], "fork"]
+    assert [event["answered"] for event in kept] == [1, 2, 3, 4]
+
+
+def test_change_of_the_system_cannot_be_replayed():
+    change = {"kind": "system", "do": "fill /dev/shm", **ANSWERED}
+    with pytest.raises(Unreplayable, match="fill /dev/shm"):
+        lines_of(change)
+    with pytest.raises(Unreplayable, match="before its test did anything"):
+        of_last_stage([call("prepare", True)], 1)
+    with pytest.raises(Unreplayable, match="an object from before the recording"):
+        lines_of(operate("share", reference("7")))
+
+
+def test_lines_that_differ_in_numbers_alone_are_a_loop():
+    lines = [
+        "a",
+        *(line for n in range(3) for line in (f"put({n})", "get()")),
+        "b",
+        "b",
+    ]
+    assert folded(lines) == ["a", "for _ in range(3):\n    put(0)\n    get()", "b", "b"]
+    assert folded(["t1", "t2", "t3"]) == ["t1", "t2", "t3"]  # names are not numbers
+
+
+@pytest.mark.parametrize(
+    ("program", "waits"),
+    [
+        ("import signal; signal.pause()", True),
+        ("while True: pass", False),
+        ("import time\nwhile True: time.sleep(0.001)", False),
+    ],
+)
+def test_process_that_waits_is_told_from_one_that_goes_on(program, waits, monkeypatch):
+    monkeypatch.setattr(runtime, "TIMEOUT", 2)
+    process = subprocess.Popen([sys.executable, "-S", "-c", program])
+    try:
+        assert runtime.until_it_waits(SimpleNamespace(pid=process.pid)) == waits
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
