@@ -90,9 +90,15 @@ def row_of(report: Report, case: Case) -> Row:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
     said = (done.stdout + done.stderr).strip().splitlines() or [""]
     reason = said[-1].removeprefix(f"{case.id}: no program: ").replace(str(file), "it")
-    found = row(case, done.returncode == 0, reason, text.count("\n"))
+    found = row(case, done.returncode == 0, reason, lines_of_steps(text))
     print(f"{'shown' if found['shown'] else 'NOT'}: {case.id}: {reason}", flush=True)
     return found
+
+
+def lines_of_steps(program: str) -> int:
+    """Return how many lines the steps of a program have, which are what one reads."""
+    steps, _, _ = program.partition("def steps():\n")[2].partition("\n\n\n")
+    return len(steps.splitlines())
 
 
 def row(case: Case, shown: bool, said: str, lines: int = 0) -> Row:

@@ -78,7 +78,7 @@ def write_program(
     shown = "\n".join(folded(lines) if loops else lines)
     copied = Copied(subject.implementation.operations, steps, shown)
     parts = [
-        _imports(copied.copier.imports),
+        _imports(copied.copier.imports | _numbers_in(shown)),
         _constants(subject),
         STEPS + textwrap.indent(shown, "    "),
         *copied.parts,
@@ -204,6 +204,12 @@ def _imports(lines: set[str]) -> str:
         f"from {module} import {', '.join(names[module])}" for module in sorted(names)
     ]
     return "\n".join([*whole, *parts])
+
+
+def _numbers_in(shown: str) -> set[str]:
+    """Return the imports of the names that `repr` gives to special numbers."""
+    names = [name for name in ("inf", "nan") if re.search(rf"\b{name}\b", shown)]
+    return {f"from math import {name}" for name in names}
 
 
 def _constants(subject: Subject) -> str:
