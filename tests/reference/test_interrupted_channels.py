@@ -130,7 +130,8 @@ def assert_has_its_place(queue):
 
 
 def assert_nothing_is_locked(queue):
-    assert queue._notempty.acquire(blocking=False), "a lock is left taken"
+    # The queue's thread may have it for a moment; one that is left is never free.
+    assert queue._notempty.acquire(timeout=TIMEOUT), "a lock is left taken"
     queue._notempty.release()
     if isinstance(queue, queues.JoinableQueue):
         assert not queue._cond._lock._semlock._is_mine(), "a lock is left taken"

@@ -89,12 +89,12 @@ class ProcessEnds:
         that waits for it.
         """
         late = f"{process.name} gave no answer within {deadline:g} s to: {request_name}"
-        late += self._deadline_source(request_name, deadline) + said_of_limit(deadline)
+        late += self._deadline_source(request_name, deadline)
         for other in [actor.process for actor in self._actors]:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
                 return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
-        return DeadlineExceeded(late)
+        return DeadlineExceeded(late + said_of_limit(deadline))
 
     def _deadline_source(self, request_name: str, deadline: float) -> str:
         """Return which field of the adapter an action's deadline comes from."""
