@@ -99,10 +99,23 @@ def all_blocks() -> list[Block]:
     ]
 
 
-def executed_blocks() -> list[Block]:
-    """Return the blocks to run, each only once."""
-    found = {block.commands: block for block in all_blocks() if block.executed}
-    return list(found.values())
+def blocks_by_page() -> list[list[Block]]:
+    """Return the blocks to run, each only once, those of a page in one list.
+
+    A block may read what an earlier one of its page has written.
+    """
+    once: dict[tuple[str, ...], Block] = {}
+    for block in filter(lambda block: block.executed, all_blocks()):
+        once.setdefault(block.commands, block)
+    grouped: dict[tuple[str, bool], list[Block]] = {}
+    for block in once.values():
+        page = block.where.partition(":")[0]
+        grouped.setdefault((page, needs_sphinx(block)), []).append(block)
+    return list(grouped.values())
+
+
+def needs_sphinx(block: Block) -> bool:
+    return any("-m sphinx" in command for command in block.commands)
 
 
 def run(command: str) -> tuple[int, str]:
@@ -130,25 +143,27 @@ def run(command: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-def as_parameter(block: Block):
-    """Return the block as a parameter, which is skipped where it lacks Sphinx."""
-    if not any("-m sphinx" in command for command in block.commands):
-        return pytest.param(block, id=block.where)
+def as_parameter(blocks: list[Block]):
+    """Return the blocks as a parameter, which is skipped where it lacks Sphinx."""
+    name = f"from {blocks[0].where}"
+    if not needs_sphinx(blocks[0]):
+        return pytest.param(blocks, id=name)
     missing = importlib.util.find_spec("sphinx") is None
     reason = "Sphinx is not installed: pip install -e '.[docs]'"
     marks = (pytest.mark.sphinx, pytest.mark.skipif(missing, reason=reason))
-    return pytest.param(block, id=block.where, marks=marks)
+    return pytest.param(blocks, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("block", [as_parameter(each) for each in executed_blocks()])
-@pytest.mark.takes(7)
-def test_commands_end_and_print_as_shown(block):
-    printed = ""
-    for command in block.commands:
-        status, output = run(command)
-        assert status == block.status, f"{command}\n{output}"
-        printed += output
-    assert missing_in(printed, block.output) == [], printed
+@pytest.mark.parametrize("blocks", [as_parameter(each) for each in blocks_by_page()])
+@pytest.mark.takes(30)
+def test_commands_end_and_print_as_shown(blocks):
+    for block in blocks:
+        printed = ""
+        for command in block.commands:
+            status, output = run(command)
+            assert status == block.status, f"{block.where}: {command}\n{output}"
+            printed += output
+        assert missing_in(printed, block.output) == [], f"{block.where}: {printed}"
 
 
 @pytest.mark.parametrize("block", all_blocks(), ids=lambda block: block.where)

@@ -174,7 +174,7 @@ def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
 
 
 @clause("HANDLE-3", vary=("strategy",))
-def test_bytes_that_nobody_reads_leave_nothing(stage, sender, receiver):
+def test_bytes_that_are_never_read_leave_nothing(stage, sender, receiver):
     """Each pickles tensors itself, and the other one unpickles one of the payloads.
 
     What is made once, at the first use, does not count.
