@@ -8,6 +8,7 @@ import time
 import pytest
 from sharedtensor_conformance.adapters import numpy_copy
 from sharedtensor_conformance.cli import reproduce as command
+from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.reproduce.running import execute
 
 WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
@@ -67,10 +68,13 @@ def test_program_shows_the_deviation_until_it_is_gone(
     assert steps.count("\n") <= LONGEST
     for foreign in ("sharedtensor", "pytest", "deviating"):
         assert foreign not in copied
+    before = set(os.listdir("/dev/shm"))
     shown = run_program(program)
     assert (shown.returncode, said in shown.stdout) == (0, True)
     gone = run_program(program, MENDED="1")
     assert (gone.returncode, gone.stdout) == (1, "")
+    new = set(os.listdir("/dev/shm")) - before  # also of other tests, for a while
+    assert wait_until(lambda: not new.intersection(os.listdir("/dev/shm")), 20.0), new
 
 
 def test_wrong_value_is_shown(report_of, reproduce, tmp_path):

@@ -292,11 +292,18 @@ def main() -> None:
     finally:
         while children := own_children():
             for pid in children:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                if not is_tracker(pid):
+                    os.kill(pid, signal.SIGKILL)
+            os.waitpid(-1, 0)
 
 
 def own_children() -> list[int]:
     """Return the children of this process, with orphans that it has adopted."""
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return list(map(int, file.read().split()))
+
+
+def is_tracker(pid: int) -> bool:
+    """Return whether a process removes what other processes leave when they end."""
+    with open(f"/proc/{pid}/cmdline") as file:
+        return "resource_tracker" in file.read()
