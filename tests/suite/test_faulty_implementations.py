@@ -7,6 +7,7 @@ exit status, that it ended by itself, and what is left of processes, files, segm
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -175,9 +176,11 @@ def test_process_that_dies_while_another_is_asked_has_crashed(suite):
     done = suite(f"{IMPL}:crashes_in_the_thread_of_a_queue", *CASES)
     assert_ended(done, status=1)
     assert set(done.verdicts.values()) == {"crash"}
-    assert "to: get; peer ended meanwhile" in " ".join(
-        case.evidence for case in done.cases
-    )
+    # Its thread may also be faster than its answer to put.
+    evidence = " ".join(case.evidence for case in done.cases)
+    assert re.search(
+        r"to: get; (owner died of SIGSEGV|peer ended) meanwhile", evidence
+    ), evidence
 
 
 @pytest.mark.parametrize("name", LEAVING)
