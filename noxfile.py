@@ -29,7 +29,6 @@ MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 SHAREDARRAY = "SharedArray==3.2.4"
 SHARED_NDARRAY2 = "shared-ndarray2==2.0.3"
 TENSORDICT = "tensordict==0.15.3"
-PEERS = ("pebble==5.2.3", "stable-baselines3==2.9.2", TORCH)
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", "auto")
 TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
@@ -280,8 +279,9 @@ def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> 
 @nox.session
 def peers(session: nox.Session) -> None:
     """Other projects' tests of processes on the drop-in module (downloads them)."""
-    session.install("-e", ".", "pytest", "pip", *PEERS, *session.posargs)
-    session.run("python", "ci/peers.py")
+    releases = session.run("python", "ci/peers.py", "--releases", silent=True)
+    session.install("-e", ".", "pytest", "pip", TORCH, *str(releases).split())
+    session.run("python", "ci/peers.py", *session.posargs)
 
 
 @nox.session

@@ -1,6 +1,6 @@
 """Runs other projects' tests of processes on the reference's drop-in module.
 
-    python ci/peers.py [PROJECT ...]
+    python ci/peers.py [PROJECT ...] [--releases]
 
 The tests come in the source packages of these projects and are not part of this tree.
 Each project's code and tests are run twice: as they are, as the baseline, and with each
@@ -42,24 +42,18 @@ class Peer:
     Args:
         release: its name and version, as pip takes them.
         tests: the files or folders with tests, in its source package.
-        options: those of pytest.
     """
 
     release: str
     tests: tuple[str, ...]
-    options: tuple[str, ...] = ()
 
 
 PEERS = {
     "pebble": Peer(
         "pebble==5.2.3",
         tuple(
-            f"test/test_{kind}_process_{method}.py"
-            for kind in ("concurrent", "asynchronous")
-            for method in ("fork", "spawn", "forkserver")
-        )
-        + tuple(
-            f"test/test_process_pool_{method}.py"
+            f"test/test_{kind}_{method}.py"
+            for kind in ("concurrent_process", "asynchronous_process", "process_pool")
             for method in ("fork", "spawn", "forkserver")
         ),
     ),
@@ -92,9 +86,8 @@ class Sources:
         """Return the outcome of each test that is run in `root`, by its name."""
         report = root / "outcomes.xml"
         pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-        command = (*pytest, f"--junitxml={report}", *self.peer.options)
         subprocess.run(
-            (*command, *self.peer.tests),
+            (*pytest, f"--junitxml={report}", *self.peer.tests),
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root)},
             timeout=TIMEOUT,
@@ -135,10 +128,16 @@ def main() -> None:
     """Run the projects that were named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("project", nargs="*", help=", ".join(PEERS))
-    names = parser.parse_args().project or list(PEERS)
+    text = "print the releases, as pip takes them, and run nothing"
+    parser.add_argument("--releases", action="store_true", help=text)
+    chosen = parser.parse_args()
+    names = chosen.project or list(PEERS)
     if unknown := sorted(set(names) - set(PEERS)):
         known = ", ".join(PEERS)
         parser.error(f"there is no project {unknown[0]}; choose from {known}")
+    if chosen.releases:
+        print(*(PEERS[name].release for name in names))
+        return
     if different := [line for name in names for line in differences(name)]:
         sys.exit("\nThese pass on the standard library alone:\n" + "\n".join(different))
 

@@ -100,24 +100,23 @@ class Peer:
 
 def decode_message(message: Any, operations: Any) -> Any:
     """Return a received message with its tensors decoded."""
-    if isinstance(message, bytes):
-        return message
-    if isinstance(message, list):
-        return [operations.decode(part) for part in message]
-    if isinstance(message, dict):
-        return {name: operations.decode(part) for name, part in message.items()}
-    return operations.decode(message)
+    return _with_each(message, operations.decode)
 
 
 def encode_message(content: Any, operations: Any) -> Any:
     """Return a message with the tensors of `content` encoded."""
+    return _with_each(content, operations.encode)
+
+
+def _with_each(content: Any, change: Callable[[Any], Any]) -> Any:
+    """Return content with each of its parts changed; bytes stay as they are."""
     if isinstance(content, bytes):
         return content
     if isinstance(content, list):
-        return [operations.encode(tensor) for tensor in content]
+        return [change(part) for part in content]
     if isinstance(content, dict):
-        return {name: operations.encode(tensor) for name, tensor in content.items()}
-    return operations.encode(content)
+        return {name: change(part) for name, part in content.items()}
+    return change(content)
 
 
 def tensors_of(content: Any) -> list[Any]:

@@ -607,7 +607,7 @@ def _through(actor: Any, ends: Any, tensor: Any) -> Any:
 
 
 def _content(number: int) -> bytes | None:
-    """Return the content of a file; None if there is none under that number."""
+    """Return the content of a file; or None if that number is not open."""
     try:
         return os.pread(number, 100, 0)
     except OSError:

@@ -138,10 +138,11 @@ def eventually(
     """
     tally.checks += 1
     listener().waited(True)
-    came = wait_until(predicate, prolonged(within))
+    given = prolonged(within)
+    came = wait_until(predicate, given)
     listener().waited(False)
     if not came:
         listener().failed("growth", sentence)
         said = f": {found()}" if found else ""
-        said += said_of_limit(within)
+        said += said_of_limit(within, given)
         raise CheckFailed(f"not so within {within:g} s: {sentence}{said}")

@@ -81,9 +81,9 @@ class ProcessEnds:
         return f"{process.name} {how} while it was asked to {request_name}{words}"
 
     def no_answer_error(
-        self, process: Process, request_name: str, deadline: float
+        self, process: Process, request_name: str, deadline: float, given: float = 0.0
     ) -> Exception:
-        """Return the exception for a process that gave no answer.
+        """Return the exception for a process that gave no answer in `given` seconds.
 
         If another process died meanwhile, that one is the cause, and not the process
         that waits for it.
@@ -94,7 +94,7 @@ class ProcessEnds:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
                 return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
-        return DeadlineExceeded(late + said_of_limit(deadline))
+        return DeadlineExceeded(late + said_of_limit(deadline, given))
 
     def _deadline_source(self, request_name: str, deadline: float) -> str:
         """Return which field of the adapter an action's deadline comes from."""

@@ -47,10 +47,9 @@ def prolonged(limit: float) -> float:
     return limit * min(max(load / _BUSY, 1.0), _MOST_PROLONGED)
 
 
-def said_of_limit(limit: float) -> str:
-    """Return what evidence has to say of a time limit that was prolonged."""
-    given = prolonged(limit)
-    if given == limit:
+def said_of_limit(limit: float, given: float) -> str:
+    """Return what evidence has to say where more seconds were given than a limit."""
+    if given <= limit:
         return ""
     return f" (the machine is overloaded: it was given {given:.0f} s)"
 

@@ -167,7 +167,7 @@ class Copied:
 
 
 def _module_of(function: str) -> str:
-    """Return the module of an action; "" if it is none."""
+    """Return the module that defines an action, or "" for another name."""
     found = (one for one in actor.ACTIONS if hasattr(one, function))
     return next((module.__name__ for module in found), "")
 

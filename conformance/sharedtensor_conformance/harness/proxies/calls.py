@@ -156,9 +156,10 @@ class Requester:
         connection = self.process.wire
         assert connection is not None, "it was asked"
         limit = limit or self.deadline
+        given = prolonged(limit)
         try:
             message: dict[str, Any] = connection.receive(
-                wire.after(prolonged(limit)), process_fd=self.process.pidfd
+                wire.after(given), process_fd=self.process.pidfd
             )
             return message
         except wire.WireClosed:
@@ -166,7 +167,7 @@ class Requester:
             raise ActorDied(ended) from None
         except wire.WireTimeout:
             raise self.host.ends.no_answer_error(
-                self.process, request_name, limit
+                self.process, request_name, limit, given
             ) from None
 
     def result(self, message: dict[str, Any], request_name: str) -> Any:

@@ -37,7 +37,7 @@ class ProcessEndsInterface(Protocol):
         ...
 
     def no_answer_error(
-        self, process: Process, request_name: str, deadline: float
+        self, process: Process, request_name: str, deadline: float, given: float
     ) -> Exception:
         """Return what it means that a process gave no answer."""
         ...
