@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +53,9 @@ def _version(declared: str) -> str:
     prefix = "distribution:"
     if not declared.startswith(prefix):
         return declared or "unknown"
+    # Its import takes a tenth of the time in which the child describes an adapter.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(declared.removeprefix(prefix))
     except PackageNotFoundError as error:
@@ -121,7 +123,8 @@ def _supervisor_job(
     command = [sys.executable, "-m", __name__, name, str(answer)]
     return {
         "argv": [*command, *(["call-operations"] if calls_operations else [])],
-        "environment": os.environ | variables,
+        # Idle threads of NumPy's linear algebra would take a fifth of its time.
+        "environment": {"OMP_NUM_THREADS": "1"} | os.environ | variables,
         "root": root,
         "pattern": "",
         "manager": "",
