@@ -106,12 +106,11 @@ def reference(session: nox.Session) -> None:
 
 @nox.session
 def ordinary(session: nox.Session) -> None:
-    """Both commands of the README as people's machines are (an hour; as root, all).
+    """Both commands of the README as people's machines are (two hours; as root, all).
 
-    Arguments are those of `ci/ordinary.py`, for one command.
+    Arguments are those of `ci/ordinary.py`.
     """
-    for arguments in [session.posargs] if session.posargs else [[], ["--test"]]:
-        session.run("python", "ci/ordinary.py", *arguments)
+    session.run("python", "ci/ordinary.py", *(session.posargs or ["--both"]))
 
 
 @nox.session

@@ -1,6 +1,6 @@
 """Runs the README's commands on the machines that people have, one after the other.
 
-    python ci/ordinary.py [ENVIRONMENT ...] [--test] [--beside] [-- OPTION ...]
+    python ci/ordinary.py [ENVIRONMENT ...] [--test | --both] [-- OPTION ...]
 
 An environment says who runs a command, with which limits, and what the system permits.
 Each is made by the tools of util-linux: unshare, mount, setpriv and prlimit. Most need
@@ -250,12 +250,22 @@ def folder_for_all() -> Iterator[Path]:
 
 
 class Runs:
-    """Runs a command in environments, each in a clone of its user's."""
+    """Runs commands of the README in environments, each in a clone of its user's.
 
-    def __init__(self, folder: Path, kind: str, options: Sequence[str]) -> None:
+    Args:
+        folder: where the clones are made.
+        kinds: the commands, which run at the same time.
+        options: more options of the commands.
+    """
+
+    def __init__(
+        self, folder: Path, kinds: Sequence[str], options: Sequence[str]
+    ) -> None:
         self.folder = folder
         self.options = options
-        self.installing, self.running = lines_of(kind)
+        lines = [lines_of(kind) for kind in kinds]
+        self.installing = " && ".join(dict.fromkeys(line for line, _ in lines))
+        self.running = dict(zip(kinds, (line for _, line in lines), strict=True))
         self.clones: dict[int, Clone] = {}
 
     def clone_for(self, environment: Environment) -> Clone:
@@ -270,24 +280,31 @@ class Runs:
                 sys.exit(f"{self.installing} failed:\n{output.read_text()}")
         return self.clones[user]
 
-    def run(self, name: str, beside: bool) -> bool:
-        """Run in one environment, also twice at a time; return whether that held."""
+    def run(self, name: str) -> bool:
+        """Run the commands in one environment; return whether they held."""
         environment = ENVIRONMENTS[name]
         clone = self.clone_for(environment)
         before, started = set(leftovers(clone.user)), time.monotonic()
-        line = with_options(self.running, environment, self.options)
-        outputs = [self.folder / f"{name}-{n}.txt" for n in range(1 + beside)]
-        running = [clone.run(environment, line, output) for output in outputs]
-        statuses = [process.wait() for process in running]
+        outputs = {kind: self.folder / f"{name}-{kind}.txt" for kind in self.running}
+        running = {
+            kind: clone.run(
+                environment,
+                with_options(line, environment, self.options),
+                outputs[kind],
+            )
+            for kind, line in self.running.items()
+        }
+        statuses = {kind: process.wait() for kind, process in running.items()}
         seconds = time.monotonic() - started
-        left = sorted(set(leftovers(clone.user)) - before)
-        for status, output in zip(statuses, outputs, strict=True):
-            text = output.read_text(errors="replace")
-            print(f"\n{name}: {environment.what}: exit {status}, {seconds:.0f} s")
+        for kind, status in statuses.items():
+            text = outputs[kind].read_text(errors="replace")
+            print(f"\n{name}: {environment.what}: {kind} command: exit {status}")
             print(text if status else _end_of(text), flush=True)
+        print(f"\n{name}: {seconds:.0f} s", flush=True)
+        left = sorted(set(leftovers(clone.user)) - before)
         if left:
             print("left behind:", *left, sep="\n  ")
-        return not any(statuses) and not left
+        return not any(statuses.values()) and not left
 
 
 def _end_of(text: str) -> str:
@@ -306,8 +323,9 @@ def main() -> None:
         + "; ".join(f"{name} ({one.what})" for name, one in ENVIRONMENTS.items()),
     )
     parser.add_argument("environment", nargs="*", metavar="ENVIRONMENT")
-    parser.add_argument("--test", action="store_true", help="run the test command")
-    parser.add_argument("--beside", action="store_true", help="run it twice at a time")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--test", action="store_true", help="run the test command")
+    which.add_argument("--both", action="store_true", help="run both at the same time")
     own, options = sys.argv[1:], []
     if "--" in own:
         own, options = own[: own.index("--")], own[own.index("--") + 1 :]
@@ -318,11 +336,12 @@ def main() -> None:
     failed, not_run = [], []
     with ExitStack() as stack:
         folder = stack.enter_context(folder_for_all())
-        runs = Runs(folder, "test" if chosen.test else "main", options)
+        kinds = ["main"] * (not chosen.test) + ["test"] * (chosen.test or chosen.both)
+        runs = Runs(folder, kinds, options)
         for name in names:
             if os.geteuid() != 0 and ENVIRONMENTS[name].as_root:
                 not_run.append(name)
-            elif not runs.run(name, chosen.beside):
+            elif not runs.run(name):
                 failed.append(name)
     if not_run:
         print(f"\nnot run, since they need root: {', '.join(not_run)}")
