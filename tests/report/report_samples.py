@@ -65,6 +65,7 @@ def run(
     strict: bool = False,
     options: Sequence[str] = ("--impl=sample",),
     command: Sequence[str] = ("pytest", "conformance"),
+    carried_over: str = "",
 ) -> Run:
     return Run(
         implementation=Subject(
@@ -86,6 +87,7 @@ def run(
             device=device,
             strict=strict,
             command=tuple(command),
+            carried_over=carried_over,
         ),
         planned=planned,
         started=STARTED,

@@ -120,6 +120,8 @@ def test_a_malformed_entry_is_named_with_file_number_and_key(tmp_path, name):
         ("[expect]\n", "each entry has to begin with"),
         ("expect = [1]\n", "each entry has to begin with"),
         ("[[expected]]\n", "the key 'expected' is not known"),
+        ('judged = "the newest"\n', "judged: 'the newest' is not a version like"),
+        ("judged = 2.13\n", "judged: 2.13 is not a version like"),
     ],
 )
 def test_a_malformed_file_is_refused(tmp_path, content, said):
@@ -127,6 +129,24 @@ def test_a_malformed_file_is_refused(tmp_path, content, said):
     path.write_text(content)
     with pytest.raises(ExpectationsError, match=rf"sample\.toml.* {said}|: {said}"):
         load_expectations(path)
+
+
+@pytest.mark.parametrize(
+    ("judged", "version", "carried_over"),
+    [
+        ("2.13.0", "2.14.1", "2.13.0"),
+        ("2.13.0", "2.13.1", "2.13.0"),
+        ("2.13.0", "2.14.0.dev20261101+cpu", "2.13.0"),
+        ("2.13.0", "2.13.0+cpu", ""),
+        ("2.13.0", "2.9.1", ""),
+        ("2.13.0", "unknown", ""),
+        ("", "2.14.1", ""),
+    ],
+)
+def test_known_deviations_are_carried_over_to_a_newer_release(
+    judged, version, carried_over
+):
+    assert Expectations(judged=judged).carried_over_to(version) == carried_over
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):

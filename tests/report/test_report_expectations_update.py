@@ -149,6 +149,60 @@ def test_an_intermittent_entry_stays_though_its_cases_pass(updated, tmp_path):
     assert updated(case("GRAD-1"), *BOTH[1:], text=text).text == text
 
 
+# A release that is newer than the judged ones
+
+JUDGED = 'judged = "1.1"\n\n'
+
+
+def test_an_entry_whose_deviation_is_gone_ends_with_the_new_release(updated):
+    text = JUDGED + FILE.replace("date =", 'version = ">=1.0"\ndate =', 1)
+    found = updated(case("GRAD-1"), *BOTH[1:], text=text)
+    ended = text.replace('">=1.0"', '">=1.0,<1.2"').replace('"1.1"', '"1.2"', 1)
+    assert found.text == ended
+    assert found.removed == (
+        "entry 1 (GRAD-1) expects a deviation, but all its cases pass",
+    )
+
+
+def test_an_entry_that_is_narrowed_is_kept_for_earlier_releases(updated, tmp_path):
+    text = JUDGED + FILE
+    found = updated(
+        BOTH[0], case("SHARE-1", axes=FS), broken("SHARE-1", axes=FD), text=text
+    )
+    path = tmp_path / "adopted.toml"
+    path.write_text(found.text)
+    adopted = load_expectations(path)
+    assert adopted.judged == "1.2"
+    expected = {
+        version: [entry.axes.get("strategy") for entry in adopted.applying_to(version)]
+        for version in ("1.1", "1.2", "1.3")
+    }
+    both = {"file_descriptor", "file_system"}
+    assert expected == {
+        "1.1": [None, both],
+        "1.2": [None, {"file_descriptor"}],
+        "1.3": [None, {"file_descriptor"}],
+    }
+
+
+def test_a_new_deviation_is_expected_from_the_new_release_on(updated):
+    found = updated(*BOTH, broken("GRAD-2"), text=JUDGED + FILE)
+    assert 'version = ">=1.2"\n' in found.text
+    assert found.text.startswith('judged = "1.2"\n')
+
+
+def test_a_deviation_of_an_earlier_release_is_expected_of_that_alone(updated):
+    later = JUDGED.replace("1.1", "1.3") + FILE
+    found = updated(*BOTH, broken("GRAD-2"), text=later)
+    assert 'version = ">=1.2,<1.3"\n' in found.text
+    assert found.text.startswith('judged = "1.3"\n')
+
+
+def test_a_part_of_the_suite_records_no_new_release(updated):
+    with pytest.raises(UpdateError, match=r"newer than 1\.1: run the whole suite"):
+        updated(*BOTH, text=JUDGED + FILE, selected=["--clause=GRAD-1"])
+
+
 # Runs of a part
 
 
@@ -211,7 +265,7 @@ def test_a_new_deviation_gets_an_entry_that_nobody_can_load(updated, tmp_path):
         "[[expect]]\n"
         'clause = "GRAD-2"\n'
         'outcomes = ["fail"]\n'
-        'version = ">=1.2,<1.3"\n'
+        'version = ">=1.2"\n'
         'cause = ""\n'
         "date = 2026-11-21\n"
     )

@@ -210,6 +210,23 @@ def test_stale_expectations_decide_in_a_full_selection_only():
     assert (partial.exit_status, partial.stale) == (0, ())
 
 
+KNOWN = _except("GRAD-2", case("GRAD-2", "fail", expected=True))
+
+
+@pytest.mark.parametrize(
+    ("cases", "stale"), [(HELD, ["entry 1"]), (KNOWN, [])], ids=["gone", "as before"]
+)
+def test_what_is_known_of_an_earlier_release_decides_under_strict_only(cases, stale):
+    options = {"stale": stale, "carried_over": "1.1"}
+    assert _summary(cases, **options).exit_status == 0
+    assert _summary(cases, **options, strict=True).exit_status == 1
+
+
+def test_what_a_newer_release_breaks_anew_decides():
+    cases = [*KNOWN[:-1], case("GRAD-1", "fail", id="new"), KNOWN[-1]]
+    assert _summary(cases, carried_over="1.1").exit_status == 1
+
+
 def test_missing_cases_decide():
     summary = _summary(HELD, missing=2)
     assert (summary.exit_status, summary.complete, summary.conforms) == (

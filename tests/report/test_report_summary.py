@@ -328,6 +328,30 @@ def test_stale_expectations_are_listed():
     assert "does not pass: 1 expectation stale." in text
 
 
+def test_what_a_newer_release_changes_is_said():
+    cases = _except("GRAD-1", case("GRAD-1", "fail", expected=True))
+    cases = [*(one for one in cases if "GRAD-2" not in one.clauses)]
+    cases.append(case("GRAD-2", "fail"))
+    stale = ["sample.toml: entry 7 (SHARE-1) expects a deviation"]
+    said = " ".join(_text(report(cases, stale=stale, carried_over="1.1")).split())
+    assert (
+        "sample 1.2 is newer than 1.1, the newest release whose deviations were "
+        "recorded. Broken as in 1.1: 1 clause. Newly broken: GRAD-2. Expectations that "
+        "nothing shows any more: 1. To record it: shared-tensor-spec expectations "
+        "update REPORT."
+    ) in said
+    assert "GRAD-1 The title of GRAD-1 MUST, profile grad, expected, as in 1.1" in said
+    assert "No longer as in 1.1: sample.toml: entry 7 (SHARE-1)" in said
+    assert said.endswith("sample 1.2 does not pass: 1 clause broken.")
+
+
+def test_strict_run_says_that_nothing_was_recorded_of_a_newer_release():
+    cases = _except("GRAD-1", case("GRAD-1", "fail", expected=True))
+    text = _text(report(cases, carried_over="1.1", strict=True))
+    said = "does not pass: 1 clause broken as in an earlier release."
+    assert " ".join(text.split()).endswith(said)
+
+
 @pytest.mark.parametrize(
     ("sample", "said"),
     [

@@ -93,6 +93,17 @@ def assert_others_follow(done):
     }
 
 
+def test_run_of_a_newer_release_says_of_which_one_deviations_were_recorded(suite):
+    option = expecting(suite, ("SHARE-1", "fail"))
+    file = suite.folder / "expected.toml"
+    file.write_text(f'judged = "0.0.1"\n{file.read_text()}')
+    done = suite("--impl=numpy-copy", *CHOSEN[:1], *CHOSEN[3:], option)
+    assert done.report.run.selection.carried_over == "0.0.1"
+    said = " ".join(done.text.split())
+    assert "is newer than 0.0.1, the newest release whose deviations" in said
+    assert "SHARE-1" in said.partition("MUST, profile core, expected, as in 0.0.1")[0]
+
+
 def test_cases_that_are_named_are_run(suite):
     option = expecting(suite, ("SHARE-1", "fail"))
     named = "--case=test_share.py::test_receiver_sees_what_the_sender_writes*"

@@ -51,6 +51,9 @@ What changes in the file:
     the suite refuses the file until you write the cause.
 Comments, causes, order and formatting of the other entries stay as they are.
 
+The report of a newer release than the file has judged records that release: the file
+names it, and entries that no longer hold end with it and stay for earlier releases.
+
 Only entries that the run covered change. After a run with --clause, --profile,
 --strategy or --start-method, entries for other clauses and configurations stay.
 Intermittent entries and entries for other versions always stay.

@@ -128,6 +128,7 @@ class Recorder:
             self.selection,
             plan,
             expectations=self.expectations_file,
+            carried_over=self.expected.carried_over_to(self.implementation.version),
             private_shm=self.private_shm,
             planned=self.planned,
         )

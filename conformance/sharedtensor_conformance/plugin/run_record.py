@@ -51,6 +51,7 @@ def run_record(
     plan: Plan,
     *,
     expectations: str | None,
+    carried_over: str,
     private_shm: bool,
     planned: int,
 ) -> records.Run:
@@ -78,6 +79,7 @@ def run_record(
             left_out=left_out,
             left_out_by=tuple(selecting_options(config)) if left_out else (),
             shard=plan.shard,
+            carried_over=carried_over,
             command=_command(config),
         ),
         planned=planned,

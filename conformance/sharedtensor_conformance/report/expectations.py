@@ -7,6 +7,10 @@ whose cases all pass is stale, and fails the run. So an outdated file is noticed
 
 An entry can copy entries ``from`` another file in the same folder, with their causes
 and programs.
+
+A file names the newest release that a whole run has ``judged``. What is known of it is
+carried over to newer releases: entries whose range of versions has no end apply to
+them, and what no longer breaks does not fail the run.
 """
 
 from __future__ import annotations
@@ -150,10 +154,31 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Expectations:
-    """The known deviations of one implementation, in the order of their file."""
+    """The known deviations of one implementation, in the order of their file.
+
+    Args:
+        source: the name of the file.
+        entries: the deviations.
+        judged: the newest release that a whole run has judged; empty if the file does
+            not say.
+    """
 
     source: str = ""
     entries: tuple[Expectation, ...] = ()
+    judged: str = ""
+
+    def carried_over_to(self, version: str) -> str:
+        """Return the newest judged release if `version` is newer, else "".
+
+        A build of the same release, such as ``2.13.0+cpu``, is not newer.
+        """
+        if not self.judged:
+            return ""
+        try:
+            is_newer = Version(version).release > Version(self.judged).release
+        except InvalidVersion:
+            return ""
+        return self.judged if is_newer else ""
 
     def covers(self, case: Case, version: str) -> Expectation | None:
         """Return the first entry that expects the verdict of `case`, if any."""
@@ -213,7 +238,7 @@ def load_expectations(
         return Expectations()
     path = Path(path)
     data = _parsed(path)
-    if unknown := sorted(set(data) - {"expect"}):
+    if unknown := sorted(set(data) - {"expect", "judged"}):
         raise ExpectationsError(
             f"{path}: the key {unknown[0]!r} is not known; each entry begins with "
             f"[[expect]]"
@@ -228,7 +253,19 @@ def load_expectations(
                 entries.append(_entry(number, whole, path, machine))
         except _Malformed as problem:
             raise ExpectationsError(f"{path}: entry {number}: {problem}") from problem
-    return Expectations(path.name, tuple(entries))
+    return Expectations(path.name, tuple(entries), _judged(data, path))
+
+
+def _judged(data: Mapping[str, Any], path: Path) -> str:
+    judged = data.get("judged", "")
+    try:
+        if judged != "":
+            Version(judged)
+    except (InvalidVersion, TypeError) as error:
+        raise ExpectationsError(
+            f"{path}: judged: {judged!r} is not a version like '2.13.0'"
+        ) from error
+    return str(judged)
 
 
 def _taken_over(

@@ -5,6 +5,10 @@ still occurs. A new deviation gets an entry with an empty cause. The file cannot
 loaded until somebody has written the cause. Only entries that the run covered change;
 the rest of the text stays exactly as it was, with comments, causes, order and
 formatting.
+
+A full run of a release that is newer than the newest ``judged`` one adopts it: the file
+names it as judged. What earlier releases did is kept, so an entry whose deviation is
+gone ends with the new release, and one that is narrowed is written once more for it.
 """
 
 from __future__ import annotations
@@ -65,25 +69,45 @@ def update(
     _require_whole(report, clauses)
     coverage = Coverage.of(report.run, clauses)
     version = report.run.implementation.version
+    since = _newly_judged(report, expectations, coverage)
     file, kept = _File(text, len(expectations.entries)), []
     removed, narrowed = [], []
     for entry in expectations.entries:
         revision = _revised(entry, report.cases, version, coverage)
         said = f"entry {entry.number} ({entry.subject}) {revision.reason}"
         if revision.entry is None:
-            file.remove(entry.number)
+            file.end(entry, since) if since else file.remove(entry.number)
             removed.append(said)
             continue
         kept.append(revision.entry)
         if revision.entry is not entry:
-            file.narrow(revision.entry)
+            file.narrow(revision.entry, since)
             narrowed.append(said)
+    if since:
+        file.set_judged(since)
     known = replace(expectations, entries=tuple(kept))
     found = list(_deviations(report, known, clauses))
     for deviation in found:
         file.add(deviation.as_toml())
     added = [f"{one.entry.subject}: {one.summary}" for one in found]
     return Update(file.text(), tuple(removed), tuple(narrowed), tuple(added))
+
+
+def _newly_judged(report: Report, known: Expectations, coverage: Coverage) -> str:
+    """Return the release of a report if it is newer than each judged one, else "".
+
+    Raises:
+        UpdateError: it is, and the run was not of the whole suite.
+    """
+    version = report.run.implementation.version
+    if not known.carried_over_to(version):
+        return ""
+    if not coverage.full:
+        raise UpdateError(
+            f"{report.source} is of a part of the suite, and of {version}, which is "
+            f"newer than {known.judged}: run the whole suite to record a release"
+        )
+    return Version(version).base_version
 
 
 def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
@@ -350,7 +374,7 @@ def _deviations(
         ids = basic_first(first.clauses, report.summary.clauses)
         entry = _entry_for(first, ids, left, report.cases, date)
         taken = tuple(case for case in left if entry.concerns(case))
-        yield Deviation(entry, taken, _specifier(version))
+        yield Deviation(entry, taken, _specifier(version, known))
         left = [case for case in left if not entry.concerns(case)]
 
 
@@ -407,13 +431,20 @@ def _fitted(
     return replace(entry, outcomes=outcomes, axes=axes, leaks=left or None)
 
 
-def _specifier(version: str) -> str:
-    """Return a specifier for the releases with the same major and minor version."""
+def _specifier(version: str, known: Expectations) -> str:
+    """Return the releases of a new entry: from the one that shows the deviation on.
+
+    Of an earlier release than the newest judged one, only those with the same major and
+    minor version, since later ones were judged and did not show it.
+    """
     try:
-        major, minor = (*Version(version).release, 0)[:2]
+        given = Version(version)
     except InvalidVersion:
         return ""
-    return f">={major}.{minor},<{major}.{minor + 1}"
+    major, minor = (*given.release, 0)[:2]
+    first = f">={major}.{minor}"
+    is_earlier = known.judged and given.release < Version(known.judged).release
+    return f"{first},<{major}.{minor + 1}" if is_earlier else first
 
 
 # The file
@@ -448,8 +479,29 @@ class _File:
         """Remove an entry; the gap after it stays."""
         self.entries[number - 1] = ""
 
-    def narrow(self, entry: Expectation) -> None:
-        """Remove the axis values that an entry no longer has."""
+    def end(self, entry: Expectation, release: str) -> None:
+        """Let an entry apply only to releases before `release`."""
+        document = tomlkit.parse(self.entries[entry.number - 1])
+        table: Any = document["expect"][0]
+        table["version"] = ",".join([*_lower_bounds(entry), f"<{release}"])
+        self.entries[entry.number - 1] = document.as_string()
+
+    def set_judged(self, release: str) -> None:
+        """Name the newest judged release."""
+        document = tomlkit.parse(self.head)
+        document["judged"] = release
+        self.head = document.as_string()
+
+    def narrow(self, entry: Expectation, since: str = "") -> None:
+        """Remove the axis values that an entry no longer has, where given, since then.
+
+        For earlier releases the entry stays above the narrowed one.
+        """
+        if since:
+            place = entry.number - 1
+            whole = self.entries[place]
+            self.end(entry, since)
+            earlier, self.entries[place] = self.entries[place], whole
         document = tomlkit.parse(self.entries[entry.number - 1])
         table: Any = document["expect"][0]
         for axis, values in entry.axes.items():
@@ -458,7 +510,12 @@ class _File:
                 axes[axis] = sorted(values)
             elif isinstance(axes[axis], list):
                 _keep(axes[axis], values)
-        self.entries[entry.number - 1] = document.as_string()
+        if since:
+            table["version"] = f">={since}"
+        narrowed = document.as_string()
+        if since:
+            narrowed = f"{earlier}\n{narrowed[narrowed.index('[[') :]}"
+        self.entries[entry.number - 1] = narrowed
 
     def add(self, entry: str) -> None:
         """Append an entry, below a blank line."""
@@ -474,6 +531,12 @@ class _File:
         for entry, gap in zip(self.entries, self.gaps, strict=True):
             found = found + entry + gap if entry else _joined(found, gap)
         return found
+
+
+def _lower_bounds(entry: Expectation) -> list[str]:
+    return sorted(
+        str(one) for one in entry.versions if not one.operator.startswith("<")
+    )
 
 
 def _joined(before: str, after: str) -> str:

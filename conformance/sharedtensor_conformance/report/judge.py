@@ -8,6 +8,9 @@ of the full selection, it also has to be judged by at least one case. Without
 ``error``, a stale expectation or a planned case without a verdict makes any run fail.
 So does a run in which no case judged anything, unless it is one shard of a run.
 
+On a release that is newer than each one whose deviations were recorded, a stale
+expectation makes only a strict run fail, and so does a known deviation.
+
 The functions here use no file, clock or process.
 """
 
@@ -55,6 +58,8 @@ class Shortfalls:
         not_here: such clauses that the machine does not permit to judge, if strict.
         errors: the number of cases with a fault of the suite or the adapter.
         stale: the number of stale expectations.
+        carried_over: the number of clauses that an earlier release is known to break,
+            if strict.
         cut_short: whether planned cases, or the end of the report, are missing.
         nothing: whether no case judged anything, though all have a verdict.
     """
@@ -65,6 +70,7 @@ class Shortfalls:
     not_here: tuple[str, ...] = ()
     errors: int = 0
     stale: int = 0
+    carried_over: int = 0
     cut_short: bool = False
     nothing: bool = False
 
@@ -125,13 +131,16 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
     no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
     unjudged = [(id, r) for id, r in deciding if r.verdict in no_verdict and whole]
     standings = {id: standing(run, r, strict=strict) for id, r in results}
+    is_newer = bool(run.selection.carried_over)
+    expected = list(standings.values()).count(Standing.EXPECTED)
     return Shortfalls(
         broken=tuple(id for id, one in standings.items() if one is Standing.BROKEN),
         blocked=tuple(id for id, one in standings.items() if one is Standing.BLOCKED),
         unjudged=tuple(id for id, r in unjudged if not r.needs),
         not_here=tuple(id for id, r in unjudged if r.needs and strict),
         errors=summary.verdicts.get(Verdict.ERROR, 0),
-        stale=len(summary.stale),
+        stale=len(summary.stale) if strict or not is_newer else 0,
+        carried_over=expected if strict and is_newer else 0,
         cut_short=not summary.complete,
         nothing=_judged_nothing(run, summary),
     )

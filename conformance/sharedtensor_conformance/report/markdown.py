@@ -11,7 +11,7 @@ from sharedtensor_conformance.report.groups import Group, groups_of
 from sharedtensor_conformance.report.needs import NOT_HERE, by_need, reason
 from sharedtensor_conformance.report.records import Case, Run, Summary
 from sharedtensor_conformance.report.repeat import repeat_command
-from sharedtensor_conformance.report.scope import notes
+from sharedtensor_conformance.report.scope import notes, stale_title
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.terminal import (
     facts,
@@ -32,7 +32,10 @@ def markdown(
         _table(chapter_rows(run, summary, cases)),
         *_groups(run, cases, summary, clauses),
         *map(_escaped, _not_here(run, summary)),
-        *(f"- stale: {_escaped(sentence)}" for sentence in summary.stale),
+        *(
+            f"- {stale_title(run).lower()}: {_escaped(sentence)}"
+            for sentence in summary.stale
+        ),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 

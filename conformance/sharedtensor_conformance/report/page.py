@@ -24,7 +24,7 @@ from sharedtensor_conformance.report.records import (
     Summary,
 )
 from sharedtensor_conformance.report.repeat import repeat_command
-from sharedtensor_conformance.report.scope import held, notes, selected
+from sharedtensor_conformance.report.scope import held, notes, selected, stale_title
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.templating import filled, source
 from sharedtensor_conformance.report.terminal import (
@@ -86,6 +86,7 @@ def page(
         "unjudged": _unjudged(run, summary, clauses),
         "not_here": by_need(run, summary),
         "stale": summary.stale,
+        "stale_title": stale_title(run),
         "clauses": _clauses(run, summary, clauses),
         "slowest": _slowest(cases),
     }

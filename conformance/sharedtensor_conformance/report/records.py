@@ -173,6 +173,8 @@ class Selection:
         left_out: how many of the selected cases pytest deselected.
         left_out_by: the options of pytest that deselected them.
         shard: the part of the selection that was run; None means all of it.
+        carried_over: the release whose known deviations were expected, if the judged
+            one is newer than each that they were recorded of; else empty.
         command: the command that started the suite, without its options.
     """
 
@@ -184,6 +186,7 @@ class Selection:
     left_out: int = 0
     left_out_by: tuple[str, ...] = ()
     shard: Shard | None = None
+    carried_over: str = ""
     command: tuple[str, ...] = ("pytest", "conformance")
 
     @property

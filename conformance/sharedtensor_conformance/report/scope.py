@@ -43,8 +43,10 @@ def held(run: Run) -> str:
 
 
 def notes(run: Run, summary: Summary) -> Iterator[str]:
-    """Yield sentences about the GPUs of a run and about missing cases."""
+    """Yield sentences about the release, the GPUs and the missing cases of a run."""
     selection = run.selection
+    if selection.carried_over:
+        yield newer_than_recorded(run, summary)
     if ONE_PER_CLAUSE in selection.options:
         yield f"Held means {held(run)}: a whole run may break the clause."
     if run.machine.cuda:
@@ -60,6 +62,30 @@ def notes(run: Run, summary: Summary) -> Iterator[str]:
         )
     if not summary.complete:
         yield f"The run was {cut_short(run, summary)}."
+
+
+def newer_than_recorded(run: Run, summary: Summary) -> str:
+    """Return what a run shows of a release whose deviations were not recorded yet."""
+    before = run.selection.carried_over
+    results = summary.clauses.items()
+    broken = [(id, r) for id, r in results if r.verdict.broken]
+    known = sum(result.expected for _, result in broken)
+    clauses = "clause" if known == 1 else "clauses"
+    new = [id for id, result in broken if not result.expected]
+    said = (
+        f"{run.implementation} is newer than {before}, the newest release whose "
+        f"deviations were recorded. Broken as in {before}: {known} {clauses}. "
+        f"Newly broken: {', '.join(new) or 'none'}."
+    )
+    if run.selection.full and summary.complete:
+        said += f" Expectations that nothing shows any more: {len(summary.stale)}."
+    return f"{said} To record it: shared-tensor-spec expectations update REPORT."
+
+
+def stale_title(run: Run) -> str:
+    """Return the words above the expectations that no case shows any more."""
+    before = run.selection.carried_over
+    return f"No longer as in {before}" if before else "Stale expectations"
 
 
 def cut_short(run: Run, summary: Summary) -> str:

@@ -87,7 +87,7 @@ def render(
         *_group_blocks(run, groups, summary, clauses, width, paint, amount),
         *_unjudged_block(run, summary, clauses, width),
         *_not_here_block(run, summary, width),
-        *_stale_block(summary, width),
+        *_stale_block(run, summary, width),
         _final(run, summary, width, paint),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -250,6 +250,8 @@ def label(run: Run, result: ClauseResult, *, expected: bool) -> str:
     strict = run.selection.strict
     advisory = standing(run, result, strict=strict) is Standing.ADVISORY
     known = "expected" if expected else "not expected" + ", advisory" * advisory
+    before = run.selection.carried_over
+    known += f", as in {before}" if expected and before else ""
     where = " and the ".join(sorted(STAND_INS.intersection(result.devices)))
     device = f" on the {where} device" if where else ""
     return f"{result.level}, profile {result.profile}, {known}{device}"
@@ -325,10 +327,10 @@ def _not_here_block(run: Run, summary: Summary, width: int) -> list[str]:
     return ["\n".join(lines)]
 
 
-def _stale_block(summary: Summary, width: int) -> list[str]:
+def _stale_block(run: Run, summary: Summary, width: int) -> list[str]:
     if not summary.stale:
         return []
-    lines = ["Stale expectations:"]
+    lines = [f"{scope.stale_title(run)}:"]
     for sentence in summary.stale:
         lines += wrapped(sentence, width, "  ", "    ")
     return ["\n".join(lines)]
@@ -418,6 +420,7 @@ def _reasons(run: Run, summary: Summary) -> str:
         (len(short.not_here), "clause", f"{NOT_HERE} (--strict asks for every clause)"),
         (short.errors, "case", "ended in an error of the suite or the adapter"),
         (short.stale, "expectation", "stale"),
+        (short.carried_over, "clause", "broken as in an earlier release"),
     )
     said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
     said += _advisory(standings(run, summary))
