@@ -129,6 +129,10 @@ class Clone:
                 os.chown(path, user, user, follow_symlinks=False)
 
     def _copy(self) -> None:
+        """Clone the checkout, and copy what is not committed yet."""
+        source = f"file://{CHECKOUT}"  # a path has its history copied, too
+        clone = ("git", "clone", "-q", "--depth=1", source, self.checkout)
+        subprocess.run(clone, check=True)
         listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         names = subprocess.check_output(listed, cwd=CHECKOUT, text=True).split("\0")
         for name in filter(None, names):

@@ -29,7 +29,11 @@ import pytest
 import xdist.plugin  # noqa: F401  # each run would import it
 from sharedtensor_conformance import chapters
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.process_tree import ProcessTree, wait_until
+from sharedtensor_conformance.harness.process_tree import (
+    ProcessTree,
+    prolonged,
+    wait_until,
+)
 from sharedtensor_conformance.plugin import hooks  # noqa: F401  # as above
 from sharedtensor_conformance.report.records import SpecRecord
 
@@ -39,7 +43,7 @@ SHUTDOWN_TIMEOUT = 20.0
 
 def ended(tree: ProcessTree, pid: int, limit: float) -> int | None:
     """Return the exit status of a child, None where it was killed at the limit."""
-    if wait_until(lambda: tree.status_of(pid) is not None, limit):
+    if wait_until(lambda: tree.status_of(pid) is not None, prolonged(limit)):
         return tree.status_of(pid)
     os.kill(pid, signal.SIGKILL)
     return None

@@ -44,7 +44,8 @@ def ordinary(user: int) -> list[str]:
 
 def user_with_ids() -> int:
     """Return a user with subordinate ids if there is one, else another."""
-    for user in pwd.getpwall() if IS_ROOT else [pwd.getpwuid(os.getuid())]:
+    own = (user for user in pwd.getpwall() if IS_ROOT or user.pw_uid == os.getuid())
+    for user in own:
         names = (f"{user.pw_name}:", f"{user.pw_uid}:")
         files = [Path(f"/etc/sub{kind}") for kind in ("uid", "gid")]
         if user.pw_uid and all(

@@ -188,12 +188,16 @@ def _all_stopped(pid: int) -> bool:
 
 
 def command(pid: int) -> str:
-    """Return the command line, or an empty string."""
+    """Return the command line, or an empty string; the program without its folder.
+
+    The folder differs between machines, and a report would show it.
+    """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+            program, *arguments = file.read().decode(errors="replace").split("\0")
     except OSError:
         return ""
+    return " ".join([os.path.basename(program), *arguments]).strip()
 
 
 class ProcessTree:

@@ -13,6 +13,7 @@ import os
 import pwd
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 
 NOBODY = 65534
 """The id of the other user, and of its group."""
@@ -111,7 +112,9 @@ def map_second_id(pid: int) -> None:
 def _subordinate_id(file: str) -> int:
     """Return the first subordinate id that the user has, subuid(5)."""
     uid = os.getuid()
-    names = {str(uid), pwd.getpwuid(uid).pw_name}
+    names = {str(uid)}
+    with suppress(KeyError):  # in a container, a user may have no account
+        names.add(pwd.getpwuid(uid).pw_name)
     with open(file) as lines:
         for line in lines:
             name, _, numbers = line.strip().partition(":")
