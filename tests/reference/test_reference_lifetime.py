@@ -80,6 +80,8 @@ class StartsAChild:
 
 
 def send_and_stay(queue):
+    """Send, and stay until a signal comes; then remove what the queue has made."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     queue.put(sharedtensor.tensor([1, 2, 3]))
     signal.pause()
 
