@@ -215,6 +215,21 @@ def _closed_folder(path: Path) -> Path | None:
     return next((one for one in on_the_way if not one.stat().st_mode & 1), None)
 
 
+def why_not_as_root() -> str:
+    """Return why root cannot make the environments here; empty if it can."""
+    if os.geteuid() != 0:
+        return ""
+    made = subprocess.run(
+        ["unshare", "--mount", "true"], check=False, stderr=subprocess.DEVNULL
+    )
+    if made.returncode == 0:
+        return ""
+    return (
+        "root may not mount here, which the environments need: run this as an ordinary "
+        "user, or as root with CAP_SYS_ADMIN"
+    )
+
+
 def lines_of(kind: str) -> tuple[str, str]:
     """Return what a command of the README installs, and what it runs."""
     installing, _, running = command(kind).rpartition(" && ")
@@ -337,6 +352,8 @@ def main() -> None:
     names = chosen.environment or list(ENVIRONMENTS)
     if unknown := sorted(set(names) - set(ENVIRONMENTS)):
         parser.error(f"there is no environment {unknown[0]}; see --help")
+    if refused := why_not_as_root():
+        sys.exit(refused)
     failed, not_run = [], []
     with ExitStack() as stack:
         folder = stack.enter_context(folder_for_all())

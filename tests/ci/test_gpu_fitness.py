@@ -74,6 +74,7 @@ def library(monkeypatch):
         return SimpleNamespace(returncode=0, stderr="")
 
     monkeypatch.setattr(fitness.subprocess, "run", run)
+    monkeypatch.setattr(fitness, "SHARED_MEMORY", 0)  # a container may have little
     found = Library()
     found.opened = opened
     return found

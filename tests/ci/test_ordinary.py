@@ -27,6 +27,8 @@ FACTS = (
     ],
 )
 def test_an_environment_is_what_it_says(tmp_path, name, expected):
+    if refused := ordinary.why_not_as_root():
+        pytest.skip(refused)
     if os.geteuid() != 0:
         if ordinary.ENVIRONMENTS[name].as_root:
             pytest.skip("an ordinary user cannot become root")

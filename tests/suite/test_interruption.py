@@ -11,7 +11,7 @@ from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 import pytest
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.process_tree import prolonged, wait_until
 from sharedtensor_conformance.report.records import Report
 from suites import Done, Run
 
@@ -39,7 +39,7 @@ date = 2026-11-22
 
 def await_(run: Run, ready: Callable[[], bool]) -> None:
     """Wait until the run has come so far; else end it and say what it printed."""
-    if not wait_until(ready, BOUND):
+    if not wait_until(ready, prolonged(BOUND)):
         run.send(SIGKILL)
         pytest.fail(run.end().text)
 

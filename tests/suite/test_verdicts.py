@@ -97,7 +97,8 @@ def test_implementation_without_a_manager_can_remove_names_when_it_shares(suite)
     how = ("--strategy=file_system", "--start-method=fork", "-k", "not histories")
     done = suite("--impl=faulty_reference:sweeps_at_calls", *chosen, *how)
     assert (done.status, done.left) == (0, NOTHING_LEFT)
-    assert {case.verdict for case in done.cases} == {Verdict.PASS}
+    permitted = [case for case in done.cases if not case.needs]
+    assert {case.verdict for case in permitted} == {Verdict.PASS}
     assert {id for case in done.cases for id in case.clauses} >= set(LEFT_BY_OTHERS)
 
 
