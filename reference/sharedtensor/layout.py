@@ -49,3 +49,9 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(distance)
         distance *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def is_basic(part: Any) -> bool:
+    """Return whether NumPy makes a view, and no copy, for this part of an index."""
+    whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+    return whole or part is None or part is Ellipsis or isinstance(part, slice)

@@ -19,7 +19,14 @@ from typing import Any, Self
 import numpy as np
 
 from . import protocol, reducers
-from .layout import check_dtype, contiguous, default_dtype, new_shape, sizes_of
+from .layout import (
+    check_dtype,
+    contiguous,
+    default_dtype,
+    is_basic,
+    new_shape,
+    sizes_of,
+)
 from .storage import Storage
 
 
@@ -275,7 +282,7 @@ class Tensor:
     def __getitem__(self, index: Any) -> "Tensor":
         parts = index if isinstance(index, tuple) else (index,)
         array = self._array()
-        if all(_is_basic(part) for part in parts):
+        if all(is_basic(part) for part in parts):
             whole = parts if Ellipsis in parts else (*parts, Ellipsis)
             return self._alias(array[whole])
         return self._computed(self._values()[_plain(parts)], self)
@@ -620,12 +627,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_plain(part) for part in value)
     return value
-
-
-def _is_basic(part: Any) -> bool:
-    """Return whether an index selects a view and not a copy."""
-    whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
-    return whole or part is None or part is Ellipsis or isinstance(part, slice)
 
 
 def _forward(operation: Callable[..., Any]) -> Callable[..., Tensor]:

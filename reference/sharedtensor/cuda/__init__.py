@@ -10,7 +10,7 @@ The chapter CUDA of the specification. Importing this package lets every channel
     x = cuda.tensor([1.0, 2.0, 3.0])   # x.device == "sim:0"
 """
 
-from . import events, reducers
+from . import reducers as reducers  # which registers tensors with the pickler
 from .cupy_arrays import from_cupy, to_cupy
 from .devices import (
     device_count,
@@ -60,7 +60,3 @@ __all__ = [
     "unavailable_reason",
     "use_simulated_device",
 ]
-
-
-reducers.register()
-events.register()

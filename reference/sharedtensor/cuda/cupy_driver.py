@@ -22,11 +22,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import cuda_library
+from .driver import Driver
 from .errors import (
     DeviceError,
     DeviceHandleError,
     DeviceUnavailableError,
-    ForkError,
     IllegalAddressError,
     OutOfDeviceMemoryError,
 )
@@ -149,7 +149,7 @@ class _CurrentContext:
         )
 
 
-class CupyDriver:
+class CupyDriver(Driver):
     """A `Driver` over one CUDA device; see there for what each method does.
 
     Work is queued on the default stream. A program may queue its own on another, which
@@ -158,12 +158,10 @@ class CupyDriver:
     """
 
     def __init__(self, index: int) -> None:
-        self.name = f"cuda:{index}"
-        self.identity = cuda_library.device_identity(index)
+        super().__init__(f"cuda:{index}", cuda_library.device_identity(index))
         self._index = index
         self._context = cuda_library.primary_context(index)
         self._runtime = _runtime()
-        self._pid = os.getpid()
         self._own: dict[int, int] = {}  # base to the bytes asked for
         self._adopted: dict[int, list[Any]] = {}  # base to the arrays kept alive
         self._opened: dict[int, int] = {}  # base to the number of opens
@@ -171,23 +169,14 @@ class CupyDriver:
         with self.current():
             self._runtime.memGetInfo()  # the first call sets the device up
 
-    def forked(self) -> bool:
-        """Return whether this is a child forked from the process that uses it.
-
-        Clause CUDA-1.
-        """
-        return os.getpid() != self._pid or _forked()
-
     def current(self) -> _CurrentContext:
         """Return a context manager within which the device is the current one."""
-        if self.forked():
-            raise ForkError(f"The device {self.name} cannot be used: {_FORKED}")
+        self.refuse_fork()
         return _CurrentContext(self.name, self._runtime, self._context)
 
     # Memory
 
     def allocate(self, nbytes: int) -> int:
-        """Allocate whole blocks; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
         with self.current():
@@ -204,7 +193,6 @@ class CupyDriver:
         return base
 
     def free(self, base: int) -> None:
-        """Free an own allocation or let go of an adopted one; see `Driver.free`."""
         with self.current():
             if self._adopted.pop(base, None) is not None:
                 return
@@ -234,7 +222,6 @@ class CupyDriver:
             self._adopted[base].append(array)
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
-        """Return base and size by the driver; see `Driver.allocation_of`."""
         with self.current():
             return self._range(pointer)
 
@@ -256,7 +243,6 @@ class CupyDriver:
             )
 
     def memory_info(self) -> tuple[int, int]:
-        """Return free and total bytes; see `Driver.memory_info`."""
         with self.current():
             free, total = self._runtime.memGetInfo()
             return int(free), int(total)
@@ -264,7 +250,6 @@ class CupyDriver:
     # Handles
 
     def ipc_handle(self, pointer: int) -> bytes:
-        """Name an own allocation; see `Driver.ipc_handle`."""
         with self.current():
             base, _ = self._range(pointer)
             if base in self._opened:
@@ -283,7 +268,6 @@ class CupyDriver:
                 )
 
     def open_handle(self, handle: bytes) -> int:
-        """Map another process's allocation; see `Driver.open_handle`."""
         self._check_handle(handle)
         with self.current():
             try:
@@ -299,7 +283,6 @@ class CupyDriver:
         return base
 
     def close_handle(self, base: int) -> None:
-        """Undo one open; see `Driver.close_handle`."""
         if base not in self._opened:
             raise DeviceHandleError(
                 f"{base:#x} is not the base of an allocation opened from a handle, or "
@@ -334,7 +317,6 @@ class CupyDriver:
             self._runtime.memcpy(pointer, source, len(data), kind)
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
-        """Do the own work, then read; see `Driver.copy_to_host`."""
         with self.current():
             self._check(pointer, nbytes)
             data = np.empty(nbytes, np.uint8)
@@ -343,14 +325,12 @@ class CupyDriver:
             return data.tobytes()
 
     def synchronize(self) -> None:
-        """Do all work of this process; see `Driver.synchronize`."""
         with self.current():
             self._runtime.deviceSynchronize()
 
     # Events
 
     def event_create(self) -> int:
-        """Make an event for other processes; see `Driver.event_create`."""
         flags = self._runtime.eventDisableTiming | self._runtime.eventInterprocess
         with self.current():
             event = int(self._runtime.eventCreateWithFlags(flags))
@@ -358,7 +338,6 @@ class CupyDriver:
         return event
 
     def event_destroy(self, event: int) -> None:
-        """Give up an event; see `Driver.event_destroy`."""
         with self._event(event):
             self._events.remove(event)
             self._runtime.eventDestroy(event)
@@ -371,7 +350,6 @@ class CupyDriver:
         return self.current()
 
     def event_record(self, event: int) -> None:
-        """Let the event stand for the work so far; see `Driver.event_record`."""
         with self._event(event):
             stream = _current_stream(self._index)
             if stream != DEFAULT_STREAM:
@@ -387,12 +365,10 @@ class CupyDriver:
         self._runtime.eventDestroy(between)
 
     def event_handle(self, event: int) -> bytes:
-        """Name an own event; see `Driver.event_handle`."""
         with self._event(event):
             return bytes(self._runtime.ipcGetEventHandle(event))
 
     def event_open(self, handle: bytes) -> int:
-        """Open another process's event; see `Driver.event_open`."""
         self._check_handle(handle)
         with self.current():
             try:
@@ -408,13 +384,11 @@ class CupyDriver:
         return event
 
     def event_wait(self, event: int) -> None:
-        """Order the later work after the event; see `Driver.event_wait`."""
         with self._event(event):
             for stream in {DEFAULT_STREAM, _current_stream(self._index)}:
                 self._runtime.streamWaitEvent(stream, event)
 
     def event_synchronize(self, event: int) -> None:
-        """Wait for the event; see `Driver.event_synchronize`."""
         with self._event(event):
             self._runtime.eventSynchronize(event)
 

@@ -78,7 +78,7 @@ def _destroy(state: DeviceState, number: int) -> None:
 
 def reduce_event(event: Event) -> tuple[Any, ...]:
     """Send an event, own or received: its handle travels. Clause CUDA-29."""
-    event._state.refuse_fork()
+    event._state.driver.refuse_fork()
     return rebuild_event, (event._state.driver.identity, event._handle, event._key)
 
 
@@ -89,7 +89,7 @@ def rebuild_event(identity: str, handle: bytes, key: Key) -> Event:
     DeviceHandleError if its maker has given it up.
     """
     state = device_state(local_name(identity), handle=handle)
-    state.refuse_fork()
+    state.driver.refuse_fork()
     known = _known.get(key)
     if known is not None:
         return known
@@ -99,7 +99,5 @@ def rebuild_event(identity: str, handle: bytes, key: Key) -> Event:
     return event
 
 
-def register() -> None:
-    """Teach the pickler of multiprocessing's channels to send events."""
-    # Looked up at each send, as every step of the protocol is.
-    ForkingPickler.register(Event, lambda event: reduce_event(event))
+# Looked up at each send, as every step of the protocol is.
+ForkingPickler.register(Event, lambda event: reduce_event(event))

@@ -58,7 +58,7 @@ def rebuild_tensor(
         device = local_name(identity)
         state = device_state(device, handle=message.memory if message else None)
         if message:
-            state.refuse_fork()  # `receive` would, too late to give the count back
+            state.driver.refuse_fork()  # `receive` would, too late for the count
     except Exception:  # whatever keeps this process from receiving is raised on
         if message:
             protocol.refuse(message)
@@ -67,7 +67,5 @@ def rebuild_tensor(
     return CudaTensor(storage, offset, shape, byte_strides, dtype, device)
 
 
-def register() -> None:
-    """Teach the pickler of multiprocessing's channels to send device tensors."""
-    # Looked up at each send, as every step of the protocol is.
-    ForkingPickler.register(CudaTensor, lambda tensor: reduce_tensor(tensor))
+# Looked up at each send, as every step of the protocol is.
+ForkingPickler.register(CudaTensor, lambda tensor: reduce_tensor(tensor))

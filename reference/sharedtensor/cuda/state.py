@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn, ParamSpec, TypeVar
 from ..finalizers import FinalizerLock
 from .counts import Count, CountTable
 from .driver import Driver
-from .errors import DeviceError, ForkError
+from .errors import DeviceError
 from .liveness import Identity
 from .shared_file import Address
 
@@ -170,22 +170,10 @@ class DeviceState:
         Raises ForkError; DeviceError if this thread uses it already. Clause FAULT-2:
         whatever interrupts it, the next one can use the device.
         """
-        self.refuse_fork()
+        self.driver.refuse_fork()
         if self.lock.is_owned():
             raise used_twice(self.driver.name)
         return self.lock.run(work, *arguments, **options)
-
-    def refuse_fork(self) -> None:
-        """Raise ForkError in a child forked from a user of the device.
-
-        Clause CUDA-1.
-        """
-        if self.driver.forked():
-            raise ForkError(
-                f"The device {self.driver.name} was used before this process was "
-                "forked. A device cannot be used across a fork: start processes with "
-                "the method 'spawn' or 'forkserver'."
-            )
 
     def add_own(self, base: int, nbytes: int) -> Allocation:
         """Return an allocation of this process, under a new number."""

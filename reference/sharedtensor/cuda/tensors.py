@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..layout import contiguous, is_basic
 from . import protocol
 from .devices import device_state
 from .driver import Driver
@@ -105,7 +106,7 @@ class CudaTensor:
     def __getitem__(self, index: Index) -> CudaTensor:
         """Return a view; only basic indexing can be one."""
         parts = index if isinstance(index, tuple) else (index,)
-        if not all(_is_basic(part) for part in parts):
+        if not all(is_basic(part) for part in parts):
             raise TypeError(
                 "A device tensor is indexed by integers, slices, None and Ellipsis; "
                 "anything else would need a copy: index the array that .cpu() returns."
@@ -228,14 +229,6 @@ class CudaTensor:
             yield start + _address(layout[(*index, Ellipsis)]), run
 
 
-def _is_basic(part: object) -> bool:
-    if isinstance(part, (bool, np.bool_)):
-        return False
-    return (
-        part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
-    )
-
-
 def _layout(
     shape: tuple[int, ...], byte_strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray:
@@ -286,25 +279,18 @@ def carve(
 
     Raises DeviceError if it does not fit.
     """
-    kind = np.dtype(dtype)
-    layout = _layout(tuple(shape), _contiguous_strides(tuple(shape), kind), kind)
+    kind, sizes = np.dtype(dtype), tuple(shape)
+    byte_strides = tuple(step * kind.itemsize for step in contiguous(sizes))
+    nbytes = math.prod(sizes) * kind.itemsize
     if storage is None:
-        if layout.size:
+        if nbytes:
             raise DeviceError("A tensor with elements needs a storage.")
         device = device_state(device).driver.name
-        return CudaTensor(None, 0, layout.shape, layout.strides, kind, device)
-    if byte_offset < 0 or byte_offset + layout.nbytes > storage.nbytes:
+        return CudaTensor(None, 0, sizes, byte_strides, kind, device)
+    if byte_offset < 0 or byte_offset + nbytes > storage.nbytes:
         raise DeviceError(
-            f"{layout.nbytes} bytes at offset {byte_offset} do not lie within a "
-            f"storage of {storage.nbytes} bytes."
+            f"{nbytes} bytes at offset {byte_offset} do not lie within a storage of "
+            f"{storage.nbytes} bytes."
         )
     device = storage.state.driver.name
-    return CudaTensor(storage, byte_offset, layout.shape, layout.strides, kind, device)
-
-
-def _contiguous_strides(
-    shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> tuple[int, ...]:
-    # In bytes.
-    sizes = [max(1, math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
-    return tuple(size * dtype.itemsize for size in sizes)
+    return CudaTensor(storage, byte_offset, sizes, byte_strides, kind, device)

@@ -32,6 +32,7 @@ from device_world import (
 )
 from interleavings import Choice, Violation
 from sharedtensor.cuda import counts, protocol
+from sharedtensor.cuda.driver import Driver
 from sharedtensor.cuda.errors import (
     DeviceHandleError,
     MakerGoneError,
@@ -355,6 +356,8 @@ class ModelDriver:
     def forked(self) -> bool:
         """Return whether the process was killed, so that the driver must do nothing."""
         return self._process.was_killed
+
+    refuse_fork = Driver.refuse_fork
 
     def _base(self, memory: Memory) -> int:
         return self._process.pid * VIEW_BYTES + memory.place * PLACE_BYTES

@@ -17,9 +17,10 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-from ..errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
+from ..driver import Driver
+from ..errors import DeviceError, DeviceHandleError, IllegalAddressError
 from ..shared_file import TOKEN_BYTES, Address, find_in
 from .memory import ALIGNMENT, SimulatedMemory, file_name
 from .streams import SimulatedStreams
@@ -47,40 +48,29 @@ class _Mapping:
     opens: int = 0
 
 
-P = ParamSpec("P")
-Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _alone(
-    method: Callable[Concatenate[SimulatedDevice, P], Result],
-) -> Callable[Concatenate[SimulatedDevice, P], Result]:
+def _alone(method: Method) -> Method:
     """Let a method have the device to itself, without what has died."""
 
     @functools.wraps(method)
-    def locked(
-        self: SimulatedDevice, /, *arguments: P.args, **options: P.kwargs
-    ) -> Result:
-        if self.forked():
-            raise ForkError(
-                f"The device {self.name} was used before this process was forked "
-                "and cannot be used in it; start processes with the method 'spawn' "
-                "or 'forkserver'."
-            )
+    def locked(self: SimulatedDevice, /, *arguments: Any) -> Any:
+        self.refuse_fork()
         with self._memory.file.locked():
             self._memory.remove_dead_processes()
-            return method(self, *arguments, **options)
+            return method(self, *arguments)
 
-    return locked
+    return cast("Method", locked)
 
 
-class SimulatedDevice:
+class SimulatedDevice(Driver):
     """A `Driver` over host memory; one object per process and device."""
 
     def __init__(self, memory: SimulatedMemory, index: int = 0) -> None:
-        self.name = self.identity = f"sim:{index}"
+        super().__init__(f"sim:{index}", f"sim:{index}")
         self._memory = memory
         self._streams = SimulatedStreams(memory)
-        self._pid = os.getpid()
         self._next_base = _SPAN * (memory.own_process + 1)
         self._mappings: dict[int, _Mapping] = {}
         self._events: dict[int, tuple[int, int]] = {}
@@ -104,23 +94,10 @@ class SimulatedDevice:
         """Where other processes find the device while this process uses it."""
         return self._memory.file.address
 
-    @property
-    def memory_size(self) -> int:
-        """The total memory in bytes."""
-        return len(self._memory.arena)
-
-    def forked(self) -> bool:
-        """Return whether this is a child forked from the process that uses it.
-
-        Clause CUDA-1.
-        """
-        return os.getpid() != self._pid
-
     # Memory
 
     @_alone
     def allocate(self, nbytes: int) -> int:
-        """Allocate memory; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
         return self._map(self._memory.reserve(nbytes)).base
@@ -136,7 +113,6 @@ class SimulatedDevice:
 
     @_alone
     def free(self, base: int) -> None:
-        """Poison and free an own allocation; see `Driver.free`."""
         mapping = self._mappings.get(base)
         if mapping is None or mapping.opens:
             raise IllegalAddressError(
@@ -146,12 +122,6 @@ class SimulatedDevice:
             )
         del self._mappings[base]
         self._memory.release(mapping.index)
-
-    @_alone
-    def allocation_of(self, pointer: int) -> tuple[int, int]:
-        """Return base and size; see `Driver.allocation_of`."""
-        mapping = self._mapping_of(pointer, 1)
-        return mapping.base, mapping.nbytes
 
     def _mapping_of(self, pointer: int, nbytes: int) -> _Mapping:
         for mapping in self._mappings.values():
@@ -167,14 +137,12 @@ class SimulatedDevice:
 
     @_alone
     def memory_info(self) -> tuple[int, int]:
-        """Return free and total bytes; see `Driver.memory_info`."""
-        return self._memory.free_bytes(), self.memory_size
+        return self._memory.free_bytes(), len(self._memory.arena)
 
     # Handles
 
     @_alone
     def ipc_handle(self, pointer: int) -> bytes:
-        """Name an own allocation; see `Driver.ipc_handle`."""
         mapping = self._mapping_of(pointer, 1)
         if mapping.opens:
             raise DeviceHandleError(
@@ -185,7 +153,6 @@ class SimulatedDevice:
 
     @_alone
     def open_handle(self, handle: bytes) -> int:
-        """Map another process's allocation; see `Driver.open_handle`."""
         index, serial = self._unpack(_MEMORY, handle)
         row = self._memory.allocations[index]
         if not serial or row["serial"] != serial:
@@ -209,7 +176,6 @@ class SimulatedDevice:
 
     @_alone
     def close_handle(self, base: int) -> None:
-        """Undo one open; see `Driver.close_handle`."""
         mapping = self._mappings.get(base)
         if mapping is None or not mapping.opens:
             raise DeviceHandleError(
@@ -243,13 +209,11 @@ class SimulatedDevice:
 
     @_alone
     def copy_to_device(self, pointer: int, data: bytes) -> None:
-        """Queue a copy; see `Driver.copy_to_device`."""
         mapping = self._mapping_of(pointer, len(data))
         self._streams.queue_copy(mapping.offset + pointer - mapping.base, data)
 
     @_alone
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
-        """Do the own work, then read; see `Driver.copy_to_host`."""
         mapping = self._mapping_of(pointer, nbytes)
         self._streams.complete(self._memory.own_process)
         start = mapping.offset + pointer - mapping.base
@@ -257,14 +221,12 @@ class SimulatedDevice:
 
     @_alone
     def synchronize(self) -> None:
-        """Do all work of this process; see `Driver.synchronize`."""
         self._streams.complete(self._memory.own_process)
 
     # Events
 
     @_alone
     def event_create(self) -> int:
-        """Make an event; see `Driver.event_create`."""
         return self._hold_event(self._streams.new_event())
 
     def _hold_event(self, index: int) -> int:
@@ -282,7 +244,6 @@ class SimulatedDevice:
 
     @_alone
     def event_destroy(self, event: int) -> None:
-        """Give up an event; see `Driver.event_destroy`."""
         row = self._event(event)
         if row["maker"] == self._memory.own_process:
             row["serial"] = 0
@@ -290,36 +251,30 @@ class SimulatedDevice:
 
     @_alone
     def event_record(self, event: int) -> None:
-        """Let the event stand for the work so far; see `Driver.event_record`."""
         self._streams.record(self._event(event))
 
     @_alone
     def event_handle(self, event: int) -> bytes:
-        """Name an own event; see `Driver.event_handle`."""
         self._event(event)
         return self._pack(_EVENT, *self._events[event])
 
     @_alone
     def event_open(self, handle: bytes) -> int:
-        """Open another process's event; see `Driver.event_open`."""
         index, serial = self._unpack(_EVENT, handle)
         self._streams.event(index, serial)
         return self._hold_event(index)
 
     @_alone
     def event_wait(self, event: int) -> None:
-        """Order the later work after the event; see `Driver.event_wait`."""
         self._event(event)
         self._streams.queue_wait(*self._events[event])
 
     @_alone
     def event_synchronize(self, event: int) -> None:
-        """Wait for the event; see `Driver.event_synchronize`."""
         row = self._event(event)
         self._streams.apply(int(row["recorder"]), int(row["position"]))
 
     def close(self) -> None:
-        """End the use of the device; see `Driver.close`."""
         if not self.forked():
             with self._memory.file.locked():
                 self._memory.remove_process(self._memory.own_process)
