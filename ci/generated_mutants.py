@@ -65,7 +65,6 @@ HOST = (
     "reference/sharedtensor/strategies.py",
     "reference/sharedtensor/state.py",
     "reference/sharedtensor/protocol.py",
-    "reference/sharedtensor/reducers.py",
     "reference/sharedtensor/storage.py",
     "reference/sharedtensor/multiprocessing/packets.py",
     "reference/sharedtensor/multiprocessing/connection.py",

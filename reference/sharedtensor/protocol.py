@@ -13,6 +13,7 @@ conformance suite makes its mutants so.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import errno
 import pickle
 import struct
@@ -23,7 +24,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import announcements, memory, segments, state, strategies, transport
 from .atomic import Call
@@ -433,9 +434,28 @@ def pack_into(outbox: transport.Outbox, obj: Any) -> Any:
 def pickle_object(obj: Any) -> memoryview:
     """Pickle an object by whatever is registered with `ForkingPickler`.
 
-    Clauses CHAN-3, RESHARE-6.
+    Plain `pickle` is left alone: it copies. Clauses CHAN-3, CHAN-9, RESHARE-6.
     """
     return reduction.ForkingPickler.dumps(obj)
+
+
+class _Reducers(dict[type, Any]):
+    """The table of a pickler, which finds what is registered later as well.
+
+    Each class of tensors is registered with `ForkingPickler` where it is defined: every
+    channel of the standard library pickles with it. What is pickled may itself define
+    or import a class of tensors. The copy that `ForkingPickler` makes of its tables for
+    each object would not have the class, and its tensors would be copied. Clause
+    CHAN-3.
+    """
+
+    __missing__: ClassVar[Any] = reduction.ForkingPickler._extra_reducers.__getitem__  # type: ignore[attr-defined]
+
+    def copy(self) -> _Reducers:
+        return _Reducers(copyreg.dispatch_table)
+
+
+reduction.ForkingPickler._copyreg_dispatch_table = _Reducers()  # type: ignore[attr-defined]
 
 
 def export_table(storages: list[Storage]) -> bytes:

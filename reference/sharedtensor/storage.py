@@ -4,11 +4,12 @@ All tensors over one storage move together when one of them is shared, and a mes
 carries a storage once, however many of its tensors it carries (clause VIEW-3).
 """
 
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
 import numpy as np
 
-from . import protocol, reducers, state
+from . import protocol, state
 from .errors import ResizeError
 from .memory import Memory
 from .strategies import Segment
@@ -111,7 +112,8 @@ class Storage:
         return f"<Storage of {self.nbytes} bytes, {state}>"
 
 
-reducers.register_storages(Storage)
+# Looked up at each send, as every step of the protocol is.
+ForkingPickler.register(Storage, lambda storage: protocol.export_storage(storage))
 
 
 def _storage_from_bytes(content: bytes) -> Storage:

@@ -14,11 +14,13 @@ import math
 import operator
 import pickle
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from . import protocol, reducers
+from . import protocol
 from .layout import (
     check_dtype,
     contiguous,
@@ -30,7 +32,7 @@ from .layout import (
 from .storage import Storage
 
 
-class Tensor:
+class Tensor(NDArrayOperatorsMixin):
     """A window on a storage; `tensor(data)` and its relatives make one.
 
     Subclasses are copied, pickled and sent by the rules that Python has for objects,
@@ -66,7 +68,7 @@ class Tensor:
         cls._adds_slots = any(vars(base).get("__slots__") for base in others)
         reduced_as_we_do = cls.__reduce__ is Tensor.__reduce__
         if reduced_as_we_do and cls.__reduce_ex__ is object.__reduce_ex__:
-            reducers.register_tensors(cls)
+            _send_by_sharing(cls)
 
     def __init__(self, data: Any = (), dtype: Any = None, requires_grad: bool = False):
         values = np.asarray(_plain(data), dtype=dtype)
@@ -606,7 +608,13 @@ class Tensor:
         return made
 
 
-reducers.register_tensors(Tensor)
+def _send_by_sharing(tensor_class: type[Tensor]) -> None:
+    """Register one class of tensors, subclasses not included. Clause KIND-2."""
+    # Looked up at each send, as every step of the protocol is.
+    ForkingPickler.register(tensor_class, lambda each: protocol.export_tensor(each))
+
+
+_send_by_sharing(Tensor)
 
 
 class Hook:
@@ -629,20 +637,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _forward(operation: Callable[..., Any]) -> Callable[..., Tensor]:
-    def compute(self: Tensor, other: Any) -> Tensor:
-        return self._computed(operation(self._values(), _plain(other)), self, other)
-
-    return compute
-
-
-def _reflected(operation: Callable[..., Any]) -> Callable[..., Tensor]:
-    def compute(self: Tensor, other: Any) -> Tensor:
-        return self._computed(operation(_plain(other), self._values()), self, other)
-
-    return compute
-
-
 def _in_place(operation: Callable[..., Any]) -> Callable[..., Tensor]:
     def compute(self: Tensor, other: Any) -> Tensor:
         return self._update(operation, other)
@@ -650,22 +644,7 @@ def _in_place(operation: Callable[..., Any]) -> Callable[..., Tensor]:
     return compute
 
 
-def _unary(operation: Callable[..., Any]) -> Callable[..., Tensor]:
-    def compute(self: Tensor) -> Tensor:
-        return self._computed(operation(self._values()), self)
-
-    return compute
-
-
-ARITHMETIC = "add sub mul truediv floordiv mod pow matmul"
-COMPARISONS = "eq ne lt le gt ge"
-
-for _name in ARITHMETIC.split():
-    _operation = getattr(operator, _name)
-    setattr(Tensor, f"__{_name}__", _forward(_operation))
-    setattr(Tensor, f"__r{_name}__", _reflected(_operation))
-    setattr(Tensor, f"__i{_name}__", _in_place(_operation))
-for _name in ("neg", "abs"):
-    setattr(Tensor, f"__{_name}__", _unary(getattr(operator, _name)))
-for _name in COMPARISONS.split():
-    setattr(Tensor, f"__{_name}__", _forward(getattr(operator, _name)))
+# Unlike those of NumPy, these convert the result to the dtype of the tensor and write
+# to one that is lazily conjugated.
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(Tensor, f"__i{_name}__", _in_place(getattr(operator, _name)))

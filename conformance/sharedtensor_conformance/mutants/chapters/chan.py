@@ -118,7 +118,7 @@ def attributes_are_copies(pack_message):
 @mutant(
     "first_tensor_is_registered_too_late",
     "CHAN-3",
-    replaces=("reducers._Reducers.__missing__", "storage.Storage.__init__"),
+    replaces=("protocol._Reducers.__missing__", "storage.Storage.__init__"),
 )
 def first_tensor_is_registered_too_late(missing, make):
     """The first tensor registers its class, which a pickler in use does not notice."""
