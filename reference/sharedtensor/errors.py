@@ -105,26 +105,23 @@ class ProcessExitedException(ProcessException):
         cls, index: int, pid: int, exit_code: int | None
     ) -> "ProcessExitedException":
         """Return the error for a process that ended so."""
-        msg = (
-            f"process {index} {_end_by(exit_code)}; its process id was {pid}, and the "
-            "other processes were ended."
-        )
         name = None
-        if exit_code is not None and exit_code < 0:
+        # Programs search for "process 0 terminated with", as PyTorch has it.
+        if exit_code is None:
+            end = (
+                "has ended, and how is not known, since this program ignores SIGCHLD "
+                "or waits for all of its children itself (let it do neither)"
+            )
+        elif exit_code < 0:
             name = _signal_name(-exit_code)
-        return cls(msg, index, pid, exit_code, name)
-
-
-def _end_by(exit_code: int | None) -> str:
-    # Programs search for the words "process 0 terminated with", as PyTorch has them.
-    if exit_code is None:
-        return (
-            "has ended, and how is not known, since this program ignores SIGCHLD or "
-            "waits for all of its children itself (let it do neither)"
+            end = f"terminated with signal {name}"
+        else:
+            end = f"terminated with exit code {exit_code}"
+        msg = (
+            f"process {index} {end}; its process id was {pid}, and the other processes "
+            "were ended."
         )
-    if exit_code < 0:
-        return f"terminated with signal {_signal_name(-exit_code)}"
-    return f"terminated with exit code {exit_code}"
+        return cls(msg, index, pid, exit_code, name)
 
 
 def _signal_name(number: int) -> str:

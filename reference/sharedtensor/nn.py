@@ -8,10 +8,7 @@ rest.
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from . import protocol
-from .layout import NUMERIC
 from .tensors import Tensor
 
 
@@ -22,9 +19,8 @@ class Parameter(Tensor):
 
     def __init__(self, data: Any, requires_grad: bool = True):
         source = data.detach() if isinstance(data, Tensor) else Tensor(data)
-        window = source._offset, source._shape, source._strides
-        self._fill(source.storage, source.dtype, *window)
-        self._conjugated = source._conjugated
+        window = source.dtype, source._offset, source._shape, source._strides
+        self.look_at(source.storage, *window, conjugated=source._conjugated)
         self.requires_grad = requires_grad
 
 
@@ -113,21 +109,6 @@ class Module:
         named = [*self._tensors("_parameters"), *self._tensors("_buffers")]
         return {name: value.detach() for name, value in named}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Copy values into the module's own tensors, which stay where they are.
-
-        Raises `RuntimeError`, which lists what does not fit, and changes nothing then.
-        """
-        own = self.state_dict()
-        if misfits := list(_misfits(own, state)):
-            listed = "".join(f"\n  {each}" for each in misfits)
-            raise RuntimeError(
-                f"The state does not fit this {type(self).__name__}; nothing was "
-                f"changed. Load the state of a module of the same form.{listed}"
-            )
-        for name, value in own.items():
-            value.copy_(state[name])
-
     def share_memory(self) -> "Module":
         """Share all parameters, their grads (clause TRAIN-7) and all buffers.
 
@@ -140,21 +121,3 @@ class Module:
         for value in shared:
             value.share_memory_()
         return self
-
-    def zero_grad(self) -> None:
-        """Set the grads to None, so that later ones are private. Clause GRAD-4."""
-        for parameter in self.parameters():
-            parameter.grad = None
-
-
-def _misfits(own: dict[str, Tensor], state: dict[str, Any]) -> Iterator[str]:
-    for name, value in own.items():
-        if name not in state:
-            yield f"missing: {name}"
-            continue
-        given = np.asarray(state[name])
-        if given.dtype.kind not in NUMERIC:
-            yield f"no tensor: {name}, a {type(state[name]).__name__}"
-        elif given.shape != value.shape:
-            yield f"size mismatch: {name} of shape {given.shape}, not {value.shape}"
-    yield from (f"unexpected: {name}" for name in state if name not in own)

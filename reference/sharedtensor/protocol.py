@@ -17,9 +17,7 @@ import copyreg
 import errno
 import pickle
 import struct
-import sys
 import time
-import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -30,7 +28,6 @@ from . import announcements, memory, segments, state, strategies, transport
 from .atomic import Call
 from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
 from .errors import (
-    PACKAGE,
     HandleError,
     NonLeafError,
     ResourceError,
@@ -244,7 +241,6 @@ def move_into(
 def export_tensor(tensor: Tensor) -> tuple[Any, ...]:
     """Return what a message says about a tensor. Clauses VIEW-1, GRAD-1, TRAIN-3."""
     refuse_non_leaf(tensor)
-    warn_of_hooks(tensor)
     return reduce_tensor(tensor)
 
 
@@ -272,25 +268,6 @@ def refuse_non_leaf(tensor: Tensor) -> None:
             "and is not a leaf: it was computed, and what it was computed from cannot "
             "be sent with it. Send tensor.detach(), which shares its memory."
         )
-
-
-def warn_of_hooks(tensor: Tensor) -> None:
-    """Warn that hooks stay behind: they are code of this process."""
-    if tensor.hooks:
-        message = (
-            f"{len(tensor.hooks)} hooks of a tensor of shape {tensor.shape} are "
-            "not sent with it. Register them in the receiver."
-        )
-        warnings.warn(message, stacklevel=_level_of_sender())
-
-
-def _level_of_sender() -> int:
-    """Return the `stacklevel` by which `warn_of_hooks` warns of the line that sends."""
-    of_a_channel = PACKAGE, "multiprocessing."
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(of_a_channel):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def export_class(tensor: T) -> type[T]:

@@ -71,11 +71,6 @@ class Segment(OwnedDescriptor):
         except (AttributeError, ImportError, TypeError):
             pass
 
-    @property
-    def descriptor(self) -> int | None:
-        """The number of its descriptor, if it has one."""
-        return self.fd if self.fd >= 0 else None
-
 
 Source = memory.Memory | memory.Group
 

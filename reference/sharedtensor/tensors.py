@@ -1,8 +1,8 @@
 """Tensors: windows on storages.
 
 A tensor has an offset, a shape, strides and a dtype, and it carries the state that
-sharing must respect: whether it requires grad, whether it is a leaf, its `.grad`, a
-lazy conjugation, hooks. It computes with NumPy and does not differentiate. Results that
+sharing must respect: whether it requires grad, whether it is a leaf, its `.grad`
+and a lazy conjugation. It computes with NumPy and does not differentiate. Results that
 were computed from a tensor that requires grad require grad too and are no leaves, since
 this is what sending them depends on (clause GRAD-5).
 
@@ -52,13 +52,11 @@ class Tensor(NDArrayOperatorsMixin):
         "_shape",
         "_strides",
         "dtype",
-        "hooks",
         "storage",
     )
 
     storage: Storage
     dtype: np.dtype
-    hooks: dict[object, Callable[..., Any]]
     _adds_slots = False  # by a subclass
     __hash__ = object.__hash__  # comparison is by element, identity is not
 
@@ -76,29 +74,15 @@ class Tensor(NDArrayOperatorsMixin):
             values = values.astype(default_dtype(values.dtype), copy=False)
         check_dtype(values.dtype)
         strides = contiguous(values.shape)
-        self._fill(Storage(values.nbytes), values.dtype, 0, values.shape, strides)
+        self.look_at(Storage(values.nbytes), values.dtype, 0, values.shape, strides)
         self._array()[...] = values
         if requires_grad:
             self.requires_grad = True
 
-    def _fill(
-        self,
-        storage: Storage,
-        dtype: np.dtype,
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-    ) -> None:
-        self.storage, self.dtype, self._offset = storage, dtype, offset
-        self._shape, self._strides = shape, strides
-        self._conjugated = self._requires_grad = self._computed_one = False
-        self._grad: Tensor | None = None
-        self.hooks = {}
-
     def look_at(
         self,
         storage: Storage,
-        dtype: str,
+        dtype: str | np.dtype,
         offset: int,
         shape: tuple[int, ...],
         strides: tuple[int, ...],
@@ -109,8 +93,12 @@ class Tensor(NDArrayOperatorsMixin):
 
         Raises `TypeError` or `ValueError` if the window does not lie within it.
         """
-        self._fill(storage, check_dtype(np.dtype(dtype)), offset, shape, strides)
+        self.storage, self.dtype, self._offset = storage, np.dtype(dtype), offset
+        self._shape, self._strides = shape, strides
         self._requires_grad, self._conjugated = requires_grad, conjugated
+        self._computed_one = False
+        self._grad: Tensor | None = None
+        check_dtype(self.dtype)
         self._array()
         return self
 
@@ -271,7 +259,7 @@ class Tensor(NDArrayOperatorsMixin):
                 "Choose an offset and strides that are multiples of its size."
             )
         strides = tuple(stride // size for stride in array.strides)
-        made._fill(self.storage, array.dtype, inside // size, array.shape, strides)
+        made.look_at(self.storage, array.dtype, inside // size, array.shape, strides)
         made._conjugated = self._conjugated if conjugated is None else conjugated
         return made._derive(self)
 
@@ -361,9 +349,8 @@ class Tensor(NDArrayOperatorsMixin):
         Clause GRAD-7.
         """
         made = Tensor.__new__(Tensor)
-        made._fill(self.storage, self.dtype, self._offset, self._shape, self._strides)
-        made._conjugated = self._conjugated
-        return made
+        window = self.dtype, self._offset, self._shape, self._strides
+        return made.look_at(self.storage, *window, conjugated=self._conjugated)
 
     def conj(self) -> "Tensor":
         """Return a view that is conjugated when it is read. Clause VIEW-9."""
@@ -460,12 +447,6 @@ class Tensor(NDArrayOperatorsMixin):
             )
         self._grad = value
 
-    def register_hook(self, hook: Callable[..., Any]) -> "Hook":
-        """Keep a hook; hooks are not called here and stay behind in a send."""
-        handle = Hook(self.hooks)
-        self.hooks[handle] = hook
-        return handle
-
     # Computing
 
     def _computed(self, values: Any, *sources: Any) -> "Tensor":
@@ -480,24 +461,6 @@ class Tensor(NDArrayOperatorsMixin):
         """Write the operation's result into this tensor's own memory."""
         self[...] = operation(self._values(), _plain(other))
         return self._mark_written(other)
-
-    def add_(self, other: Any, alpha: Any = 1) -> "Tensor":
-        """Add `alpha * other` in place: the update of a training step."""
-        scaled = _plain(other) if alpha == 1 else np.multiply(_plain(other), alpha)
-        self._update(operator.add, scaled)
-        return self._mark_written(other)
-
-    def sub_(self, other: Any, alpha: Any = 1) -> "Tensor":
-        """Subtract `alpha * other` in place."""
-        return self.add_(other, alpha=-alpha)
-
-    def mul_(self, other: Any) -> "Tensor":
-        """Multiply in place."""
-        return self._update(operator.mul, other)
-
-    def zero_(self) -> "Tensor":
-        """Set all elements to 0."""
-        return self.fill_(0)
 
     def fill_(self, value: Any) -> "Tensor":
         """Set all elements to one value."""
@@ -521,10 +484,6 @@ class Tensor(NDArrayOperatorsMixin):
         """Return whether all elements are true."""
         return bool(self._values().all())
 
-    def any(self) -> bool:
-        """Return whether any element is true."""
-        return bool(self._values().any())
-
     def equal(self, other: Any) -> bool:
         """Return whether another tensor has the same shape and values."""
         return np.array_equal(self._values(), _plain(other))
@@ -546,9 +505,6 @@ class Tensor(NDArrayOperatorsMixin):
     def __int__(self) -> int:
         return int(self.item())
 
-    def __complex__(self) -> complex:
-        return complex(self.item())
-
     def __index__(self) -> int:
         return operator.index(self.item())
 
@@ -556,11 +512,6 @@ class Tensor(NDArrayOperatorsMixin):
         values = np.array2string(self._values(), separator=", ")
         grad = ", requires_grad=True" if self._requires_grad else ""
         return f"{type(self).__name__}({values}, dtype={self.dtype}{grad})"
-
-    def __format__(self, form: str) -> str:
-        if self.numel() == 1 and (form or not self._shape):
-            return format(self.item(), form)
-        return super().__format__(form)
 
     # Copies and pickles
 
@@ -615,17 +566,6 @@ def _send_by_sharing(tensor_class: type[Tensor]) -> None:
 
 
 _send_by_sharing(Tensor)
-
-
-class Hook:
-    """The handle of a hook that was registered on a tensor."""
-
-    def __init__(self, hooks: dict[object, Callable[..., Any]]):
-        self._hooks = hooks
-
-    def remove(self) -> None:
-        """Remove the hook; a second time nothing happens."""
-        self._hooks.pop(self, None)
 
 
 def _plain(value: Any) -> Any:

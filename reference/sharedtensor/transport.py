@@ -40,22 +40,21 @@ SENT_TO_FORK_SERVER = 200  # it accepts 256 with each request
 
 
 class Undo:
-    """Jobs that are done with the end of this object: for a message that is not sent.
+    """A job that is done with the end of this object: for a message that is not sent.
 
-    So they are done as well where such a message is merely dropped. `sent` is that of
-    its `Outbox`. Clause CUDA-4.
+    So it is done as well where such a message is merely dropped. `sent` is that of its
+    `Outbox`. Clause CUDA-4.
     """
 
-    __slots__ = ("jobs", "sent")
+    __slots__ = ("job", "sent")
 
-    def __init__(self, sent: list[object]) -> None:
-        self.jobs: list[Callable[[], object]] = []
+    def __init__(self, job: Callable[[], object], sent: list[object]) -> None:
+        self.job = job
         self.sent = sent
 
     def __del__(self) -> None:
         if not self.sent:
-            for job in self.jobs:
-                job()
+            self.job()
 
 
 class Outbox:
@@ -63,16 +62,14 @@ class Outbox:
 
     `keep` holds what owns the descriptors until the message has been written, `names`
     the names that it carries, and `storages` those that were met while it was pickled,
-    each once. `undo` is None where nothing has to be undone if the message is not
-    written. Clause FAULT-3.
+    each once. `undo` has what is done if the message is not written. Clause FAULT-3.
 
     `sent` is empty until the message is written, and is filled by the very call of C
     that writes it. Clause FAULT-2.
     """
 
-    undo: Undo | None = None
-
     def __init__(self) -> None:
+        self.undo: list[Undo] = []
         self.sent: list[object] = []
         self.descriptors: list[int] = []
         self.keep: list[Any] = []
@@ -128,7 +125,7 @@ class Outbox:
         """
         self.descriptors, self.keep, self.names = [], [], []
         self.storages, self._places = [], {}
-        self.undo = None
+        self.undo = []
 
 
 class Inbox:
@@ -276,8 +273,7 @@ def undo_unless_sent(job: Callable[[], object]) -> None:
     """
     outbox = _current.outbox
     if outbox is not None:
-        outbox.undo = outbox.undo or Undo(outbox.sent)
-        outbox.undo.jobs.append(job)
+        outbox.undo.append(Undo(job, outbox.sent))
 
 
 def export_descriptor(fd: int, owner: Any = None) -> Any:

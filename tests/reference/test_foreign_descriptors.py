@@ -53,7 +53,7 @@ def by_descriptor():
 def test_a_segment_whose_descriptor_was_replaced_is_not_sent(by_descriptor):
     tensor = sharedtensor.arange(3).share_memory_()
     ours, theirs = mp.Pipe()
-    file = OwnFile(tensor.storage.segment.descriptor)
+    file = OwnFile(tensor.storage.segment.fd)
     with pytest.raises(DescriptorError, match="has closed descriptor"):
         ours.send(tensor)
     ours.send(tensor.clone())
@@ -70,7 +70,7 @@ def test_a_message_that_waits_does_not_send_what_was_replaced(by_descriptor, cap
         queue.put(each)
     tensor = sharedtensor.arange(3).share_memory_()
     queue.put(tensor)
-    file = OwnFile(tensor.storage.segment.descriptor)
+    file = OwnFile(tensor.storage.segment.fd)
     queue.put("after")
     assert [queue.get(timeout=20) for _ in filler] == filler
     assert queue.get(timeout=20) == "after"
@@ -102,10 +102,10 @@ def test_an_end_of_a_pipe_that_was_replaced_is_not_used(use):
 
 def test_a_descriptor_of_another_segment_is_no_less_foreign(by_descriptor):
     first = sharedtensor.arange(3).share_memory_()
-    number = first.storage.segment.descriptor
+    number = first.storage.segment.fd
     os.close(number)
     second = sharedtensor.arange(4).share_memory_()
-    assert second.storage.segment.descriptor == number
+    assert second.storage.segment.fd == number
     del first
     gc.collect()
     ours, theirs = mp.Pipe()

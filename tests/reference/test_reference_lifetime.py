@@ -89,8 +89,8 @@ def send_and_stay(queue):
 def test_segment_of_a_descriptor_is_sealed():
     segment = sharedtensor.zeros(3).share_memory_().storage.segment
     with pytest.raises(PermissionError):
-        os.ftruncate(segment.descriptor, 0)
-    assert fcntl.fcntl(segment.descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+        os.ftruncate(segment.fd, 0)
+    assert fcntl.fcntl(segment.fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
 
 
 AT_EXIT = """

@@ -411,7 +411,7 @@ class Forgery:
             nbytes += self.excess
         elif self.how == "truncated":
             return handle[:2], part
-        elif self.how == "outside" and segment.descriptor is None:
+        elif self.how == "outside" and segment.fd < 0:
             path = other_file()
             weakref.finalize(self, os.unlink, path)
             token = os.path.relpath(path, "/dev/shm")
@@ -488,7 +488,7 @@ def _unlinked_file(segment: Any) -> tuple[int, int]:
 def _same_name_segment(segment: Any) -> tuple[int, int]:
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     descriptor = os.memfd_create(f"sharedtensor-{segment.token}", flags)
-    os.truncate(descriptor, os.fstat(segment.descriptor).st_size)
+    os.truncate(descriptor, os.fstat(segment.fd).st_size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     return descriptor, segment.inode
 

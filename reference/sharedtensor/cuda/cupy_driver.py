@@ -17,7 +17,7 @@ import functools
 import os
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from .errors import (
 BLOCK = 2 << 20
 HANDLE_BYTES = 64
 DEFAULT_STREAM = 0
+MAY_NOT_SHARE = (
+    "is this one, or may not share with it (containers need the same IPC and PID "
+    "namespaces)"
+)
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _NO_DEVICE = 100  # cudaErrorNoDevice
 _FORKED = (
@@ -126,10 +130,11 @@ class _CurrentContext:
     so leaves, from Python 3.12 on, a cycle that keeps what the caller had in its hands.
     """
 
-    __slots__ = ("context", "name", "runtime")
+    __slots__ = ("context", "name", "refusal", "runtime")
 
-    def __init__(self, name: str, runtime: Any, context: int) -> None:
+    def __init__(self, name: str, runtime: Any, context: int, refusal: str) -> None:
         self.name, self.runtime, self.context = name, runtime, context
+        self.refusal = refusal
 
     def __enter__(self) -> None:
         cuda_library.push_context(self.context)
@@ -143,6 +148,8 @@ class _CurrentContext:
 
     def translated(self, error: BaseException) -> DeviceError:
         """Return the error of this library for one of the runtime."""
+        if self.refusal:
+            return DeviceHandleError(f"{self.refusal} ({error}).")
         return DeviceError(
             f"The device {self.name} reported {error}; if other calls fail in the "
             "same way from now on, end this process and start anew."
@@ -169,10 +176,13 @@ class CupyDriver(Driver):
         with self.current():
             self._runtime.memGetInfo()  # the first call sets the device up
 
-    def current(self) -> _CurrentContext:
-        """Return a context manager within which the device is the current one."""
+    def current(self, refusal: str = "") -> _CurrentContext:
+        """Return a context manager within which the device is the current one.
+
+        A `refusal` says what the runtime refuses when it raises within: a handle.
+        """
         self.refuse_fork()
-        return _CurrentContext(self.name, self._runtime, self._context)
+        return _CurrentContext(self.name, self._runtime, self._context, refusal)
 
     # Memory
 
@@ -250,35 +260,28 @@ class CupyDriver(Driver):
     # Handles
 
     def ipc_handle(self, pointer: int) -> bytes:
-        with self.current():
+        refusal = (
+            f"The memory at {pointer:#x} cannot be shared with other processes: it is "
+            "managed memory or comes from an asynchronous pool. Copy it to memory of "
+            "cudaMalloc, which is CuPy's default pool"
+        )
+        with self.current(refusal):
             base, _ = self._range(pointer)
             if base in self._opened:
                 raise DeviceHandleError(
                     f"The allocation at {base:#x} belongs to another process; only "
                     "that one can export it."
                 )
-            try:
-                return bytes(self._runtime.ipcGetMemHandle(base))
-            except self._runtime.CUDARuntimeError as error:
-                self._refuse(
-                    f"The memory at {base:#x} cannot be shared with other processes: "
-                    "it is managed memory or comes from an asynchronous pool. Copy "
-                    "it to memory of cudaMalloc, which is CuPy's default pool",
-                    error,
-                )
+            return bytes(self._runtime.ipcGetMemHandle(base))
 
     def open_handle(self, handle: bytes) -> int:
         self._check_handle(handle)
-        with self.current():
-            try:
-                base = int(self._runtime.ipcOpenMemHandle(handle))
-            except self._runtime.CUDARuntimeError as error:
-                self._refuse(
-                    "The handle of device memory cannot be opened here: its process "
-                    "has ended or freed the memory, is this one, or may not share "
-                    "with it (containers need the same IPC and PID namespaces)",
-                    error,
-                )
+        refusal = (
+            "The handle of device memory cannot be opened here: its process has ended "
+            f"or freed the memory, {MAY_NOT_SHARE}"
+        )
+        with self.current(refusal):
+            base = int(self._runtime.ipcOpenMemHandle(handle))
         self._opened[base] = self._opened.get(base, 0) + 1
         return base
 
@@ -299,9 +302,6 @@ class CupyDriver(Driver):
             raise DeviceHandleError(
                 f"A handle of CUDA has {HANDLE_BYTES} bytes and this one {len(handle)}."
             )
-
-    def _refuse(self, sentence: str, error: Exception) -> NoReturn:
-        raise DeviceHandleError(f"{sentence} ({error}).") from error
 
     # Work
 
@@ -370,16 +370,12 @@ class CupyDriver(Driver):
 
     def event_open(self, handle: bytes) -> int:
         self._check_handle(handle)
-        with self.current():
-            try:
-                event = int(self._runtime.ipcOpenEventHandle(handle))
-            except self._runtime.CUDARuntimeError as error:
-                self._refuse(
-                    "The handle of an event cannot be opened here: the process that "
-                    "made it has ended or destroyed it, is this one, or may not share "
-                    "with it (containers need the same IPC and PID namespaces)",
-                    error,
-                )
+        refusal = (
+            "The handle of an event cannot be opened here: the process that made it "
+            f"has ended or destroyed it, {MAY_NOT_SHARE}"
+        )
+        with self.current(refusal):
+            event = int(self._runtime.ipcOpenEventHandle(handle))
         self._events.add(event)
         return event
 

@@ -66,7 +66,8 @@ class Connection(connection.Connection):
         """
         self._check_closed()
         self._check_readable()
-        return self.read(wait, taken)
+        self._owned.verified()
+        return packets.read(self._socket, wait, taken)
 
     def write(
         self,
@@ -83,13 +84,6 @@ class Connection(connection.Connection):
         """Verify that such a message can be written: see `packets.verify_sendable`."""
         packets.verify_sendable(payload, count)
 
-    def read(
-        self, wait: bool = True, taken: list[Any] | None = None
-    ) -> tuple[Any, ReceivedDescriptors]:
-        """Read one message whole: see `packets.read`."""
-        self._owned.verified()
-        return packets.read(self._socket, wait, taken)
-
     # What `send_bytes` and `recv_bytes` of the standard library are made of
 
     def _send_bytes(self, buf: Any) -> None:
@@ -98,7 +92,7 @@ class Connection(connection.Connection):
 
     def _recv_bytes(self, maxsize: int | None = None) -> io.BytesIO | None:
         """Wait for a message and return its bytes alone. Clause CHAN-11."""
-        payload, descriptors = self.read()
+        payload, descriptors = self.receive()
         descriptors.close()
         if maxsize is not None and len(payload) > maxsize:
             return None

@@ -400,11 +400,17 @@ def servers_keep_copies(rebuild_storage):
 @mutant(
     "bytes_are_not_waited_for",
     "CHAN-11",
-    replaces="multiprocessing.connection.Connection.read",
+    replaces="multiprocessing.connection.Connection._recv_bytes",
 )
-def bytes_are_not_waited_for(read):
+def bytes_are_not_waited_for(recv_bytes):
     """Whoever asks a connection for bytes gets those that are there, or an error."""
-    return lambda self, wait=False, *taken: read(self, wait, *taken)
+
+    def receive(self, *maxsize):
+        if not self.poll():
+            raise BlockingIOError
+        return recv_bytes(self, *maxsize)
+
+    return receive
 
 
 @mutant(

@@ -449,8 +449,8 @@ def refused_put_stops_the_receiver(move_storage):
         except OSError:
             for other in list(state.known.values()):
                 kept = other.bytes.copy()
-                fd = other.segment.descriptor
-                if fd is not None:
+                fd = other.segment.fd
+                if fd >= 0:
                     memory.map_segment(other.memory, fd, 2)  # MAP_PRIVATE
                     other.bytes[:] = kept
             raise

@@ -147,8 +147,8 @@ def one_descriptor_for_each_tensor(rebuild_tensor):
 
     def rebuild(tensor_class, storage, window, flags):
         made = rebuild_tensor(tensor_class, storage, window, flags)
-        if storage.segment.descriptor is not None:
-            weakref.finalize(made, os.close, os.dup(storage.segment.descriptor))
+        if storage.segment.fd >= 0:
+            weakref.finalize(made, os.close, os.dup(storage.segment.fd))
         return made
 
     return rebuild
@@ -164,8 +164,8 @@ def sender_keeps_a_copy(export_handle, release_segment):
     copies = {}
 
     def export(segment):
-        if segment.descriptor is not None and segment.token not in copies:
-            copies[segment.token] = os.dup(segment.descriptor)
+        if segment.fd >= 0 and segment.token not in copies:
+            copies[segment.token] = os.dup(segment.fd)
         return export_handle(segment)
 
     def release(segment):
@@ -184,8 +184,8 @@ def received_descriptors_are_inherited(rebuild_storage):
 
     def rebuild(storage_class, handle):
         storage = rebuild_storage(storage_class, handle)
-        if storage.segment.descriptor is not None:
-            os.set_inheritable(storage.segment.descriptor, True)
+        if storage.segment.fd >= 0:
+            os.set_inheritable(storage.segment.fd, True)
         return storage
 
     return rebuild
@@ -213,8 +213,8 @@ def closes_twenty_at_once(release_segment):
     waiting = []
 
     def release(segment):
-        if segment.descriptor is not None:
-            waiting.append(segment.descriptor)
+        if segment.fd >= 0:
+            waiting.append(segment.fd)
             segment._descriptor.fd = -1
         release_segment(segment)
         if len(waiting) >= 20:
@@ -289,7 +289,7 @@ def descriptor_zero_is_none(release):
     """A segment whose descriptor is 0 is released as one that has none."""
 
     def release_but_zero(self, segment):
-        segment._descriptor.fd = segment.descriptor or -1
+        segment._descriptor.fd = segment.fd or -1
         release(self, segment)
 
     return release_but_zero
@@ -321,7 +321,7 @@ def message_is_given_back_as_a_whole(open_segment, release):
         segment = open_segment(self, target, token, nbytes, where)
         inbox = transport.current_inbox()
         bound = together.setdefault(inbox, _ClosedTogether())
-        bound.descriptors.append(segment.descriptor)
+        bound.descriptors.append(segment.fd)
         of_segments[token] = bound
         return segment
 

@@ -24,7 +24,7 @@ def shared_has_two_names(move_storage, release_segment):
     def move(storage):
         move_storage(storage)
         token = storage.segment.token
-        if storage.segment.descriptor is None:
+        if storage.segment.fd < 0:
             names[token] = f"/dev/shm/{token[:-1]}x"
             os.link(f"/dev/shm/{token}", names[token])
 
@@ -51,7 +51,7 @@ def receiver_holds_the_name(move_storage, release_segment):
         made.add(storage.segment.token)
 
     def release(segment):
-        if segment.token in made or segment.descriptor is not None:
+        if segment.token in made or segment.fd >= 0:
             release_segment(segment)
 
     return move, release

@@ -55,8 +55,8 @@ def wipes_on_release(move_storage, release_segment):
         made.add(storage.segment.token)
 
     def release(segment):
-        if segment.token in made and segment.descriptor is not None:
-            os.pwrite(segment.descriptor, bytes(segment.nbytes), 0)
+        if segment.token in made and segment.fd >= 0:
+            os.pwrite(segment.fd, bytes(segment.nbytes), 0)
         release_segment(segment)
 
     return move, release
@@ -309,10 +309,10 @@ def forked_child_gives_up_for_its_parent(move_storage, release_segment):
 
     def release(segment):
         if makers.get(segment.token, os.getpid()) != os.getpid():
-            if segment.descriptor is None:
+            if segment.fd < 0:
                 os.unlink(f"/dev/shm/{segment.token}")
             else:
-                os.pwrite(segment.descriptor, bytes(segment.nbytes), 0)
+                os.pwrite(segment.fd, bytes(segment.nbytes), 0)
         release_segment(segment)
 
     return move, release
@@ -696,8 +696,8 @@ def closed_channel_ends_the_sharing(rebuild_storage, close):
     def close_all(connection, *ignored):
         close(connection)
         for storage in received:
-            if storage.segment.descriptor is not None:
-                fd = storage.segment.descriptor
+            if storage.segment.fd >= 0:
+                fd = storage.segment.fd
                 memory.map_segment(storage.memory, fd, mmap.MAP_PRIVATE)
         received.clear()
 

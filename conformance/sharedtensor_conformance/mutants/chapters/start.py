@@ -67,8 +67,8 @@ def fork_makes_private(remember_storage):
 
     def leave():
         for storage in list(state.known.values()):
-            fd = storage.segment.descriptor
-            if fd is None:
+            fd = storage.segment.fd
+            if fd < 0:
                 fd = os.open(f"/dev/shm/{storage.segment.token}", os.O_RDWR)
             memory.map_segment(storage.memory, fd, mmap.MAP_PRIVATE)
 
