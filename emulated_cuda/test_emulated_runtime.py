@@ -7,11 +7,10 @@ from pathlib import Path
 
 import gpu_rules
 import pytest
-from cuda_peers import eventually
 from cupy.cuda import runtime
 from requests_to_peers import call, fill, read, status, status_in_forked_child
 from sharedtensor_conformance.adapters.reference import ReferenceOperations
-from sharedtensor_conformance.harness import cuda_facts
+from sharedtensor_conformance.harness import cuda_facts, process_tree
 
 INVALID_VALUE, INITIALIZATION, NOT_READY = 1, 3, 600
 NOT_IN_EXPORTER, GONE = 201, 205
@@ -72,7 +71,7 @@ def test_a_query_lets_the_work_go_on(block):
     fill({}, block, b"new")
     runtime.eventRecord(event, 0)
     assert runtime.eventQuery(event) == NOT_READY
-    eventually(lambda: runtime.eventQuery(event) == 0)
+    assert process_tree.wait_until(lambda: runtime.eventQuery(event) == 0, 10.0)
     runtime.eventDestroy(event)
 
 

@@ -48,31 +48,6 @@ uint8, uint16, uint32, uint64, *_others = _others
 float16, float32, float64, longdouble, *_others = _others
 complex64, complex128, clongdouble = _others
 
-__all__ = [
-    *("bool_" if name == "bool" else name for name in DTYPES),
-    "HandleError",
-    "ManagerError",
-    "Module",
-    "NestedMoveError",
-    "NonLeafError",
-    "Parameter",
-    "ResizeError",
-    "ResourceError",
-    "SharedTensorError",
-    "Storage",
-    "StrategyError",
-    "Tensor",
-    "arange",
-    "empty",
-    "from_numpy",
-    "get_all_sharing_strategies",
-    "get_sharing_strategy",
-    "ones",
-    "set_sharing_strategy",
-    "tensor",
-    "zeros",
-]
-
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a private tensor with a copy of the data.

@@ -8,6 +8,7 @@ message says what happened, to which object, and what to do about it.
 import errno
 import os
 import signal
+from contextlib import suppress
 from types import TracebackType
 
 
@@ -164,13 +165,8 @@ def is_of_handler(error: BaseException | None) -> bool:
     return not module.startswith(PACKAGE)
 
 
-class ignoring:
+class ignoring(suppress):
     """Go on behind the block where the system refuses what it does."""
-
-    def __init__(self, *kinds: type[Exception]):
-        self.kinds = kinds
-
-    def __enter__(self) -> None: ...
 
     def __exit__(
         self,
@@ -178,7 +174,7 @@ class ignoring:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        return isinstance(error, self.kinds) and not is_of_handler(error)
+        return super().__exit__(kind, error, trace) and not is_of_handler(error)
 
 
 UNUSABLE = "See that /dev/shm is there and can be written to, or use 'file_descriptor'."

@@ -19,12 +19,12 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from . import atomic
 from .errors import pass_on
 
-P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Job = Callable[[], object]
 
@@ -52,10 +52,7 @@ class FinalizerLock:
         return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
     def run(
-        self,
-        work: Callable[P, Result],
-        *arguments: P.args,
-        **options: P.kwargs,
+        self, work: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
         """Return what a function returns that is called under the lock.
 
@@ -64,7 +61,7 @@ class FinalizerLock:
         try:
             with self._lock:
                 self._run_queued()
-                return work(*arguments, **options)
+                return work(*arguments)
         finally:
             self._run_if_free()
 

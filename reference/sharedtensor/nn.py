@@ -74,14 +74,6 @@ class Module:
         self.__dict__.pop(name, None)
         self._buffers[name] = value
 
-    def forward(self, *inputs: Any) -> Any:
-        """Compute the module's result; subclasses define it."""
-        raise NotImplementedError(f"{type(self).__name__} does not define forward().")
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Compute the module's result by way of `forward`."""
-        return self.forward(*inputs)
-
     def _tensors(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for name, value in self.__dict__[kind].items():
             yield prefix + name, value

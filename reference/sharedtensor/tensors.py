@@ -457,11 +457,6 @@ class Tensor(NDArrayOperatorsMixin):
         """What is written with a result that requires grad becomes one itself."""
         return self if self._requires_grad else self._derive(*sources)
 
-    def _update(self, operation: Callable[..., Any], other: Any) -> "Tensor":
-        """Write the operation's result into this tensor's own memory."""
-        self[...] = operation(self._values(), _plain(other))
-        return self._mark_written(other)
-
     def fill_(self, value: Any) -> "Tensor":
         """Set all elements to one value."""
         self[...] = value
@@ -579,7 +574,8 @@ def _plain(value: Any) -> Any:
 
 def _in_place(operation: Callable[..., Any]) -> Callable[..., Tensor]:
     def compute(self: Tensor, other: Any) -> Tensor:
-        return self._update(operation, other)
+        self[...] = operation(self._values(), _plain(other))
+        return self._mark_written(other)
 
     return compute
 

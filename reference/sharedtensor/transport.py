@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterable
 from multiprocessing import reduction, resource_sharer
 from multiprocessing.context import get_spawning_popen
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from .descriptors import AFTER_STREAMS, OwnedDescriptor, ReceivedDescriptors
 from .errors import HandleError, pass_on
 
-P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 SEGMENT = "/memfd:sharedtensor-"
 SENT_TO_FORK_SERVER = 200  # it accepts 256 with each request
@@ -187,10 +187,7 @@ os.register_at_fork(after_in_child=_forget_what_others_pack)
 
 
 def sending(
-    outbox: Outbox,
-    pack: Callable[P, Result],
-    *arguments: P.args,
-    **options: P.kwargs,
+    outbox: Outbox, pack: Callable[[*Arguments], Result], *arguments: *Arguments
 ) -> Result:
     """Call a function, and collect the descriptors of what it pickles in `outbox`.
 
@@ -199,7 +196,7 @@ def sending(
     before = _current.outbox
     try:
         _current.outbox = outbox
-        return pack(*arguments, **options)
+        return pack(*arguments)
     except BaseException:
         outbox.clear()
         raise
@@ -208,16 +205,13 @@ def sending(
 
 
 def receiving(
-    inbox: Inbox,
-    unpack: Callable[P, Result],
-    *arguments: P.args,
-    **options: P.kwargs,
+    inbox: Inbox, unpack: Callable[[*Arguments], Result], *arguments: *Arguments
 ) -> Result:
     """Call a function that unpickles a message, which has these descriptors."""
     before = _current.inbox
     try:
         _current.inbox = inbox
-        return unpack(*arguments, **options)
+        return unpack(*arguments)
     finally:
         _current.inbox = before
         inbox.close()

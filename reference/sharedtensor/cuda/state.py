@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar, TypeVarTuple
 
 from ..finalizers import FinalizerLock
 from .counts import Count, CountTable
@@ -21,7 +21,7 @@ from .shared_file import Address
 # So few events are looked through at each send; beyond, when their number has doubled.
 FEW_EVENTS = 16
 
-P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Job = Callable[[], None]
 
@@ -160,10 +160,7 @@ class DeviceState:
     ended: bool = False
 
     def use(
-        self,
-        work: Callable[P, Result],
-        *arguments: P.args,
-        **options: P.kwargs,
+        self, work: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
         """Return what a function returns that uses the device.
 
@@ -173,7 +170,7 @@ class DeviceState:
         self.driver.refuse_fork()
         if self.lock.is_owned():
             raise used_twice(self.driver.name)
-        return self.lock.run(work, *arguments, **options)
+        return self.lock.run(work, *arguments)
 
     def add_own(self, base: int, nbytes: int) -> Allocation:
         """Return an allocation of this process, under a new number."""
