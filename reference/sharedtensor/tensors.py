@@ -508,6 +508,11 @@ class Tensor(NDArrayOperatorsMixin):
         grad = ", requires_grad=True" if self._requires_grad else ""
         return f"{type(self).__name__}({values}, dtype={self.dtype}{grad})"
 
+    def __format__(self, form: str) -> str:
+        if self.numel() == 1 and (form or not self._shape):
+            return format(self.item(), form)
+        return super().__format__(form)
+
     # Copies and pickles
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -256,37 +256,7 @@ def test_a_dropped_tensor_of_the_parent_stays_when_a_forked_child_drops_it():
     assert tensor.tolist() == [1, 2, 3]
 
 
-# Where the pickling happens
-
-
-def _first_send_is_through(channel, pipe):
-    """A process whose first use of the protocol is in a queue's thread, or not."""
-    tensor = cuda.tensor([1, 2, 3], device=DEVICE)
-    tensor.write(0, 10)
-    channel.put(tensor) if hasattr(channel, "put") else channel.send(tensor)
-    pipe.recv()
-
-
-@pytest.mark.parametrize("channel", ["Queue", "Pipe"])
-def test_a_first_send_in_a_queues_thread_equals_one_through_a_pipe(channel):
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    if channel == "Queue":
-        there = context.Queue()
-        get = there.get
-    else:
-        here, there = context.Pipe()
-        get = here.recv
-    child = context.Process(target=_first_send_is_through, args=(there, theirs))
-    child.start()
-    reader = there._reader if channel == "Queue" else here
-    assert reader.poll(cuda_peers.DEADLINE), "nothing was sent"
-    tensor = get()
-    assert tensor.tolist() == [10, 2, 3]
-    del tensor
-    ours.send(None)
-    child.join(cuda_peers.DEADLINE)
-    assert child.exitcode == 0
+# Threads, and the end of the owner
 
 
 def test_threads_and_the_collector_do_not_hang():
@@ -310,9 +280,6 @@ def test_threads_and_the_collector_do_not_hang():
     gc.set_threshold(*before)
     assert not any(thread.is_alive() for thread in threads)
     gc.collect()
-
-
-# The end of the owner
 
 
 def test_a_storage_that_dies_after_its_process_left_is_silent(monkeypatch):

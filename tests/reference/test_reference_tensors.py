@@ -336,6 +336,17 @@ class SlottedModule(sharedtensor.Module):
         self._half = value / 2
 
 
+def test_number_is_formatted_and_more_is_not():
+    assert f"{sharedtensor.tensor(0.25):.4f} {sharedtensor.tensor([7]):03d}" == (
+        "0.2500 007"
+    )
+    assert f"{sharedtensor.tensor(3)}" == "3"
+    pair = sharedtensor.tensor([1, 2])
+    assert f"{pair}" == str(pair)
+    with pytest.raises(TypeError, match="format"):
+        f"{pair:.1f}"
+
+
 def test_functions_of_numpy_take_tensors():
     tensor = sharedtensor.tensor([[1.0, 2.0], [3.0, 5.0]])
     assert (np.sum(tensor), np.mean(tensor), np.max(tensor)) == (11, 2.75, 5)
