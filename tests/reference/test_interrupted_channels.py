@@ -103,12 +103,12 @@ def packet_interrupted(count):
 
     def write_and_read():
         ours.write(LARGE, [null.fd] * count)
-        _, received = theirs.read()
+        _, received = theirs.receive()
         received.close()
 
     def read_what_is_left():
         while theirs.poll():
-            payload, received = theirs.read()
+            payload, received = theirs.receive()
             assert (bytes(payload), len(received.places)) == (LARGE, count)
             received.close()
 
