@@ -8,7 +8,10 @@ rest.
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from . import protocol
+from .layout import NUMERIC
 from .tensors import Tensor
 
 
@@ -74,6 +77,14 @@ class Module:
         self.__dict__.pop(name, None)
         self._buffers[name] = value
 
+    def forward(self, *inputs: Any) -> Any:
+        """Compute the module's result; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward().")
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Compute the module's result by way of `forward`."""
+        return self.forward(*inputs)
+
     def _tensors(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for name, value in self.__dict__[kind].items():
             yield prefix + name, value
@@ -101,6 +112,21 @@ class Module:
         named = [*self._tensors("_parameters"), *self._tensors("_buffers")]
         return {name: value.detach() for name, value in named}
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Copy values into the module's own tensors, which stay where they are.
+
+        Raises `RuntimeError`, which lists what does not fit, and changes nothing then.
+        """
+        own = self.state_dict()
+        if misfits := list(_misfits(own, state)):
+            listed = "".join(f"\n  {each}" for each in misfits)
+            raise RuntimeError(
+                f"The state does not fit this {type(self).__name__}; nothing was "
+                f"changed. Load the state of a module of the same form.{listed}"
+            )
+        for name, value in own.items():
+            value.copy_(state[name])
+
     def share_memory(self) -> "Module":
         """Share all parameters, their grads (clause TRAIN-7) and all buffers.
 
@@ -113,3 +139,21 @@ class Module:
         for value in shared:
             value.share_memory_()
         return self
+
+    def zero_grad(self) -> None:
+        """Set the grads to None, so that later ones are private. Clause GRAD-4."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+
+def _misfits(own: dict[str, Tensor], state: dict[str, Any]) -> Iterator[str]:
+    for name, value in own.items():
+        if name not in state:
+            yield f"missing: {name}"
+            continue
+        given = np.asarray(state[name])
+        if given.dtype.kind not in NUMERIC:
+            yield f"no tensor: {name}, a {type(state[name]).__name__}"
+        elif given.shape != value.shape:
+            yield f"size mismatch: {name} of shape {given.shape}, not {value.shape}"
+    yield from (f"unexpected: {name}" for name in state if name not in own)

@@ -457,6 +457,25 @@ class Tensor(NDArrayOperatorsMixin):
         """What is written with a result that requires grad becomes one itself."""
         return self if self._requires_grad else self._derive(*sources)
 
+    def add_(self, other: Any, alpha: Any = 1) -> "Tensor":
+        """Add `alpha * other` in place: the update of a training step."""
+        scaled = _plain(other) if alpha == 1 else np.multiply(_plain(other), alpha)
+        self += scaled
+        return self._mark_written(other)
+
+    def sub_(self, other: Any, alpha: Any = 1) -> "Tensor":
+        """Subtract `alpha * other` in place."""
+        return self.add_(other, alpha=-alpha)
+
+    def mul_(self, other: Any) -> "Tensor":
+        """Multiply in place."""
+        self *= other
+        return self
+
+    def zero_(self) -> "Tensor":
+        """Set all elements to 0."""
+        return self.fill_(0)
+
     def fill_(self, value: Any) -> "Tensor":
         """Set all elements to one value."""
         self[...] = value
@@ -479,6 +498,10 @@ class Tensor(NDArrayOperatorsMixin):
         """Return whether all elements are true."""
         return bool(self._values().all())
 
+    def any(self) -> bool:
+        """Return whether any element is true."""
+        return bool(self._values().any())
+
     def equal(self, other: Any) -> bool:
         """Return whether another tensor has the same shape and values."""
         return np.array_equal(self._values(), _plain(other))
@@ -499,6 +522,9 @@ class Tensor(NDArrayOperatorsMixin):
 
     def __int__(self) -> int:
         return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __index__(self) -> int:
         return operator.index(self.item())

@@ -114,7 +114,7 @@ def test_clone_and_results_of_a_shared_tensor_are_private():
         private[0] = 5
     assert tensor.tolist() == [1, 1, 1]
     tensor += 1
-    tensor -= 0.5 * tensor
+    tensor.sub_(tensor, alpha=0.5)
     assert tensor.is_shared()
     assert tensor.tolist() == [1, 1, 1]
 
@@ -336,6 +336,34 @@ class SlottedModule(sharedtensor.Module):
         self._half = value / 2
 
 
+def test_state_is_loaded_into_the_tensors_of_a_module():
+    module, inner = sharedtensor.Module(), sharedtensor.Module()
+    module.first = inner.second = sharedtensor.Parameter(sharedtensor.ones(2))
+    module.inner = inner
+    module.register_buffer("steps", sharedtensor.tensor(0))
+    state = module.state_dict()
+    assert state.keys() == {"first", "inner.second", "steps"}
+    module.load_state_dict({name: each + 1 for name, each in state.items()})
+    assert state["first"].tolist() == module.first.tolist() == [2, 2]
+
+
+def test_state_that_does_not_fit_changes_nothing_and_is_told_whole():
+    module = sharedtensor.Module()
+    for name in ("fits", "wide", "thing", "missing"):
+        setattr(module, name, sharedtensor.Parameter(sharedtensor.zeros(2)))
+    state = {"fits": sharedtensor.ones(2), "wide": sharedtensor.ones(1)}
+    with pytest.raises(RuntimeError) as caught:
+        module.load_state_dict({**state, "thing": None, "other": 1})
+    told = str(caught.value).splitlines()[1:]
+    assert told == [
+        "  size mismatch: wide of shape (1,), not (2,)",
+        "  no tensor: thing, a NoneType",
+        "  missing: missing",
+        "  unexpected: other",
+    ]
+    assert all(not one.any() for one in module.parameters())
+
+
 def test_number_is_formatted_and_more_is_not():
     assert f"{sharedtensor.tensor(0.25):.4f} {sharedtensor.tensor([7]):03d}" == (
         "0.2500 007"
@@ -412,5 +440,5 @@ def test_results_of_leaves_that_require_grad_are_no_leaves():
     written = sharedtensor.ones(2)
     written += leaf
     assert not written.is_leaf
-    leaf += sharedtensor.ones(2)
+    leaf.add_(sharedtensor.ones(2))
     assert leaf.is_leaf
