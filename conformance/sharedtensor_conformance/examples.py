@@ -31,8 +31,10 @@ LOOP_WEIGHT = 3
 has to think of all rounds.
 """
 
-SHARED_STEPS = "shared_steps"
-"""The module with steps that several chapters use. For these, a link is enough."""
+SHARED = ("shared_steps", "_actions")
+"""How the names of the modules with steps of several chapters, and with functions that
+processes execute, end. For these, a link is enough.
+"""
 
 CHAPTERS = "sharedtensor_conformance.chapters."
 
@@ -133,7 +135,7 @@ class _Chapter:
         """
         needed = self._needed(test)
         others = self._imported_by([test, *needed])
-        far = [name for name in others if self.imported[name] != SHARED_STEPS]
+        far = [name for name in others if not self.imported[name].endswith(SHARED)]
         indirect = len(far) + len(_fixtures_called_by(test))
         loops = sum(isinstance(node, ast.For | ast.While) for node in ast.walk(test))
         lines = sum(map(_length, (test, *needed)))

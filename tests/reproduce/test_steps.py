@@ -19,7 +19,8 @@ ADDRESS = 1 << 40
 
 def call(do, *given, **details):
     """Return the event of a request to the owner."""
-    return {"kind": "call", "do": do, "given": list(given), **ANSWERED, **details}
+    event = {"kind": "call", "do": do, "function": "", "given": list(given)}
+    return {**event, **ANSWERED, **details}
 
 
 def operate(name, *given, **details):

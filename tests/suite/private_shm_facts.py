@@ -18,6 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from sharedtensor_conformance.adapters import reference
+from sharedtensor_conformance.chapters.env_actions import mount_own_shm
+from sharedtensor_conformance.chapters.shared_steps import confine
 from sharedtensor_conformance.harness import (
     capabilities,
     confinement,
@@ -29,6 +31,7 @@ from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.template import Template
+from sharedtensor_conformance.report.verdicts import Need
 
 SET_DUMPABLE, DROP_BOUNDING = 4, 24  # prctl(2)
 CAP_SYS_ADMIN = 21  # capabilities(7)
@@ -131,7 +134,9 @@ def of_stage(preload: bool) -> dict[str, Any]:
                 lambda: stage.system.as_nobody("read", f"/dev/shm/{names[0]}"),
                 lambda: stage.system.replace_segment(names[0], "nobody"),
             ),
-            "confined": outcomes(stage.peer.system.mount_own_shm),
+            "confined": outcomes(
+                lambda: confine(stage.peer, Need.PRIVATE_SHM, mount_own_shm)
+            ),
             "own": of_process(stage.peer.pid),
         }
         root = stage.supervision.folder

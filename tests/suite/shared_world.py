@@ -10,6 +10,8 @@ from collections import deque
 from itertools import count
 from types import SimpleNamespace
 
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.channels import Channel as ChannelClass
 from sharedtensor_conformance.harness.outcomes import (
     DeadlineExceeded,
     RemoteError,
@@ -97,12 +99,6 @@ class Channel:
     def is_full(self):
         return bool(self.bound) and len(self.messages) >= self.bound
 
-    def offer(self, actor, payload):
-        if self.is_full():
-            return False
-        self.put(actor, payload)
-        return True
-
     def take(self):
         return self.messages.popleft()
 
@@ -117,16 +113,11 @@ class Channel:
     def waiting(self, actor):
         return Pending(lambda: [self.get(actor)] if self.messages else None)
 
-    def waiting_within(self, actor, seconds):
-        return Pending(lambda: [[self.get(actor)]] if self.messages else None, [])
-
-    def task_done(self, actor):
-        self.undone -= 1
-        if not self.undone:
-            self.wake()
-
-    def close(self, actor):
-        pass
+    def use(self, actor, method):
+        if method is ChannelClass.task_done:
+            self.undone -= 1
+            if not self.undone:
+                self.wake()
 
     def drop(self, actor):
         self.stage.channels.remove(self)
@@ -136,7 +127,8 @@ class Channel:
             one.found = [None]
         self.joins.clear()
 
-    def joining(self, actor):
+    def using(self, actor, method):
+        assert method is ChannelClass.join
         pending = Pending(lambda: [None] if not self.undone else None)
         self.joins.append(pending)
         pending.look = lambda: None
@@ -179,31 +171,42 @@ class Process:
             return Tensor(child, tensor.segment)
         return Tensor(child, Segment(tensor.values()))
 
-    def request(self, _, what, *arguments):
-        if what == "padding":
-            return Padding(self, *arguments)
-        if what == "put_numbered_messages":
-            channel, first, number, size = arguments
-            for one in range(first, first + number):
-                padding = Padding(self, size)
-                channel.put(self, {"number": one, "tensors": [], "padding": padding})
-            return None
-        if what == "first_values":
-            tensor, count = arguments
-            return tensor.values()[:count]
-        if what in ("start_idle_thread", "stop_idle_threads"):
-            return None
-        padding, size = arguments
-        return padding.size == size
+    def run(self, function, *arguments):
+        match function.__name__, arguments:
+            case "make_padding", [size]:
+                return Padding(self, size)
+            case "is_padding", [padding, size]:
+                return padding.size == size
+            case "put_numbered_messages", [channel, first, number, size]:
+                for one in range(first, first + number):
+                    padding = Padding(self, size)
+                    message = {"number": one, "tensors": [], "padding": padding}
+                    channel.put(self, message)
+                return None
+            case "offer", [channel, payload]:
+                if channel.is_full():
+                    return False
+                channel.put(self, payload)
+                return True
+            case "first_values", [tensor, count]:
+                return tensor.values()[:count]
+            case (("start_idle_thread" | "stop_idle_threads"), []):
+                return None
+        raise AssertionError(f"no model of {function.__name__}")
+
+    def start(self, function, channel, seconds):
+        assert function is Actor.get_within
+        messages = channel.messages
+        return Pending(lambda: [[channel.get(self)]] if messages else None, [])
+
+    def run_to_end(self, function, how):
+        self.stage.ended(self, abruptly=True)
 
     def leave(self):
         self.stage.ended(self)
         return 0
 
     def kill(self):
-        self.stage.ended(self, abruptly=True)
-
-    def end(self, how):
         self.stage.ended(self, abruptly=True)
 
 

@@ -9,6 +9,7 @@ import weakref
 from contextlib import suppress
 
 import pytest
+from sharedtensor_conformance.chapters import group_actions
 from sharedtensor_conformance.harness.actor import Actor, FromImplementation
 from sharedtensor_conformance.harness.actor import from_implementation as marked
 
@@ -91,8 +92,9 @@ class NeverReady(Operations):
 def test_group_that_does_not_become_ready_is_a_failure_of_the_implementation():
     actor = Actor("owner", setting=None)
     actor.operations = NeverReady()
-    arguments = ["start_group_and_wait", "wait", 2, [], "spawn()", 0.01]
-    answer = actor.answer({"do": "act", "with": arguments})
+    function = {"function": f"{group_actions.__name__}:start_group_and_wait"}
+    arguments = [function, "wait", 2, [], "spawn()", 0.01]
+    answer = actor.answer({"do": "run", "with": arguments})
     assert answer.keys() == {"raised"}
     assert answer["raised"]["type"] == "GroupNotReady"
     said = "a process of a group of 2 was not ready within 0.01 s"

@@ -10,17 +10,17 @@ from contextlib import nullcontext, suppress
 
 import pytest
 from sharedtensor_conformance.chapters import interruptions
-from sharedtensor_conformance.chapters.interruptions import (
-    Interruption,
-    places_to_interrupt,
-)
-from sharedtensor_conformance.harness.interruption import (
+from sharedtensor_conformance.chapters.interruption_actions import (
     KINDS,
     NOT_RAISED,
     PROPAGATED,
     SUPPRESSED,
     UNRAISABLE,
     InterruptionPoints,
+)
+from sharedtensor_conformance.chapters.interruptions import (
+    Interruption,
+    places_to_interrupt,
 )
 from sharedtensor_conformance.harness.outcomes import CheckFailed, LeftBehind
 
@@ -239,7 +239,7 @@ class FakeActor:
     def __init__(self, outcome=PROPAGATED):
         self.outcome = outcome
 
-    def request(self, *arguments):
+    def run(self, *arguments):
         """Interrupt nothing."""
         return [self.outcome, "nowhere"]
 

@@ -251,11 +251,11 @@ class JoinsTooEarly(Channel):
         return message
 
 
-class RaceLoserWaits(Channel):
+class RaceLoserWaits(Process):
     """Of two that wait with a timeout, who gets nothing waits for ever."""
 
-    def waiting_within(self, actor, seconds):
-        pending = super().waiting_within(actor, seconds)
+    def start(self, function, channel, seconds):
+        pending = super().start(function, channel, seconds)
         pending.otherwise = None
         return pending
 
@@ -282,7 +282,7 @@ FAULTS = {
     with_channel(TakesTooMany): {"CHAN-4"},
     with_channel(WakesOne): {"CHAN-8"},
     with_channel(JoinsTooEarly): {"CHAN-8"},
-    with_channel(RaceLoserWaits): {"CHAN-12"},
+    with_process(RaceLoserWaits): {"CHAN-12"},
 }
 
 

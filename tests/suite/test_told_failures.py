@@ -4,11 +4,17 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from sharedtensor_conformance.chapters.group_actions import join_group
 from sharedtensor_conformance.chapters.test_load import circulating_buffers
 from sharedtensor_conformance.chapters.test_mgr import check_nothing_left
 from sharedtensor_conformance.chapters.test_spawn import check_join_error
 from sharedtensor_conformance.harness import checks
-from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.outcomes import (
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessFault,
+)
 from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.timeouts import Timeouts
@@ -41,15 +47,23 @@ class Asked(ActorProxy):
 
 def test_action_that_gets_no_answer_is_named():
     asked = Asked(SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0)), "owner")
-    assert asked.exchange("act", "join_group", 7) == "act join_group"
-    assert asked.exchange("drop", 7) == "drop"
+    assert asked.exchange(9.0, "run", join_group, 7) == "join_group"
+    assert asked.exchange(9.0, "run", Actor.drop, 7) == "drop"
+    assert asked.exchange(9.0, "operate", "share", 7) == "operate share"
+    assert asked.exchange(9.0, "leave") == "leave"
+
+
+def test_function_that_a_process_cannot_import_is_not_sent():
+    owner = ActorProxy(SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0)), "owner")
+    with pytest.raises(HarnessFault, match="a function cannot be sent to an actor"):
+        owner.ask("run", lambda actor: None)
 
 
 @pytest.mark.parametrize(
     ("doing", "deadline", "why"),
     [
-        ("act join_group", 90.0, " (`patience` of the adapter: processes may have"),
-        ("act join_group", 20.0, ""),
+        ("join_group", 90.0, " (`patience` of the adapter: processes may have"),
+        ("join_group", 20.0, ""),
         ("prepare", 90.0, ""),
     ],
 )
@@ -76,18 +90,18 @@ def test_time_limits_are_longer_on_an_overloaded_machine(load, given, monkeypatc
 
 
 def test_owner_that_gives_no_answer_is_not_asked_to_wait_for_workers():
-    def no_answer(*doing):
-        raise DeadlineExceeded(f"no answer to: {doing[1]}")
+    def no_answer(function, *arguments):
+        raise DeadlineExceeded(f"no answer to: {function.__name__}")
 
     def kill():
-        no_answer("act", "join")
+        no_answer(Actor.join)
 
-    worker = SimpleNamespace(kill=kill, start_action=lambda *what: None)
+    worker = SimpleNamespace(kill=kill, start=lambda *what: None)
     owner = SimpleNamespace(
         open_channel=lambda kind: None,
         start_peer=lambda arguments: worker,
         make=lambda values: None,
-        request=no_answer,
+        run=no_answer,
     )
     with (
         pytest.raises(DeadlineExceeded, match="use_buffers"),

@@ -122,7 +122,10 @@ def test_strategies_are_set_where_they_are_claimed():
     } == set()
 
 
-STARTING = {"fresh", "new_peer", "pool", "start_group", "start_peer", "start_together"}
+STARTING = {
+    *("fresh", "new_peer", "start_peer", "pool_in"),
+    *("group_of", "group_from_a_thread", "start_together"),
+}
 
 
 def test_tests_that_start_processes_say_so():
@@ -130,7 +133,7 @@ def test_tests_that_start_processes_say_so():
     starting = [
         test.name
         for test in all_tests()
-        if STARTING & test.attributes
+        if STARTING & (test.attributes | test.names)
         and "start_method" not in test.marking.vary
         and not test.marking.start_methods
         and not test.marking.prefers

@@ -19,6 +19,7 @@ from math import inf, nan, prod
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
+from sharedtensor_conformance.chapters import bundle_actions
 from sharedtensor_conformance.chapters.shared_steps import DIFFERENTIABLE, judging
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import check
@@ -93,7 +94,7 @@ def _row(dtype: str, form: Layout | tuple[int, ...], first: int) -> dict[str, An
 def bundle_rows(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
     """Return the rows of a bundle with each dtype, and each layout and shape.
 
-    `harness.bundles.make` defines the fields of a row. Another `turn` combines the
+    `make_bundle` of `bundle_actions` defines the fields. Another `turn` combines the
     dtypes with other layouts, and changes the values.
     """
     dtypes = implementation.dtypes
@@ -145,25 +146,27 @@ class RemoteBundle:
 
     def description(self) -> dict[str, Any]:
         """Return the description of the bundle by its process, as plain data."""
-        found: dict[str, Any] = self._act("describe_bundle", self.with_grads)
+        found: dict[str, Any] = self._run(
+            bundle_actions.describe_bundle, self.with_grads
+        )
         return found
 
     def strides(self) -> list[list[int]]:
         """Return the strides of each tensor in the bundle that is not contiguous."""
-        found: list[list[int]] = self._act("strides_of_bundle")
+        found: list[list[int]] = self._run(bundle_actions.strides_of_bundle)
         return found
 
     def write(self) -> None:
         """Make the process write to every tensor in the bundle."""
-        self._act("write_bundle", self.with_grads)
+        self._run(bundle_actions.write_bundle, self.with_grads)
 
     def share(self) -> None:
         """Make the process share every tensor in the bundle."""
-        self._act("share_bundle")
+        self._run(bundle_actions.share_bundle)
 
     def addresses(self) -> list[int]:
         """Return the addresses, in the process, of the tensors that have elements."""
-        found: list[int] = self._act("addresses_in_bundle")
+        found: list[int] = self._run(bundle_actions.addresses_in_bundle)
         return found
 
     def drop(self) -> None:
@@ -174,8 +177,8 @@ class RemoteBundle:
         """Return the bundle that arrived in `actor` as `remote`."""
         return RemoteBundle(actor, remote, self.with_grads)
 
-    def _act(self, action: str, *arguments: Any) -> Any:
-        return self.actor.request("act", action, self.remote, *arguments)
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.actor.run(function, self.remote, *arguments)
 
 
 def make_bundle(
@@ -183,20 +186,22 @@ def make_bundle(
 ) -> RemoteBundle:
     """Make a bundle in the process `actor`, with the rows of `bundle_rows`."""
     rows = bundle_rows(implementation, turn)
-    return RemoteBundle(actor, actor.request("act", "make_bundle", rows, PLAIN_VALUES))
+    return RemoteBundle(
+        actor, actor.run(bundle_actions.make_bundle, rows, PLAIN_VALUES)
+    )
 
 
 def make_bundle_with_grads(actor: Any, implementation: Implementation) -> RemoteBundle:
     """Make a bundle in the process `actor` whose tensors have flags and grads."""
     rows = bundle_rows_with_grads(implementation)
-    remote = actor.request("act", "make_bundle", rows, PLAIN_VALUES)
+    remote = actor.run(bundle_actions.make_bundle, rows, PLAIN_VALUES)
     return RemoteBundle(actor, remote, True)
 
 
 def make_bundle_with_flags(actor: Any, implementation: Implementation) -> RemoteBundle:
     """Make a bundle in the process `actor` whose tensors have flags but no grads."""
     rows = [row | {"grads": []} for row in bundle_rows_with_grads(implementation)]
-    remote = actor.request("act", "make_bundle", rows, PLAIN_VALUES)
+    remote = actor.run(bundle_actions.make_bundle, rows, PLAIN_VALUES)
     return RemoteBundle(actor, remote, True)
 
 

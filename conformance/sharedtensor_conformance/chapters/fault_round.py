@@ -30,6 +30,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     wait_until_receivable,
 )
 from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.checks import check, eventually, wait_until
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
@@ -233,7 +234,7 @@ class FaultRound:
         if operation == "get":
             self.wait_for_messages()
         what, arguments = self.request_for(operation)
-        actor.request("break_at", self.cell.step.name)
+        actor.run(Actor.hold_at, self.cell.step.name)
         self.held_actor = actor.name
         held = HeldRequest(actor, operation, what, arguments)
         check(held.is_held, f"the process comes to {operation}")
@@ -245,12 +246,12 @@ class FaultRound:
         if operation == "share":
             return "operate", ("share", self.tensor)
         if operation == "put":
-            return "put", (peer.name, channel, self.tensor)
+            return "run", (Actor.put, peer.name, channel, self.tensor)
         if operation == "get":
-            return "get", (owner.name, channel)
+            return "run", (Actor.get, owner.name, channel)
         dropped = self.tensor if operation == "drop" else self.received[-1]
         assert dropped is not None, "it is possible"
-        return "drop", (dropped.key,)
+        return "run", (Actor.drop, dropped.key)
 
     def finish_held(self, held: HeldRequest, operation: str, instruction: str) -> None:
         """Wait for the result of a held operation, or for the end of its process."""
@@ -378,7 +379,7 @@ class FaultRound:
         of it is still to be received, it is given the time for what it does before.
         """
         if not already_told:
-            actor.exchange("leave")
+            actor.exchange(actor.deadline, "leave")
         if actor.name != OWNER:
             self.wait_for_end(actor, "it exits")
         elif self.unreceived:
@@ -515,7 +516,7 @@ class FaultRound:
         """
         self.close_channels_to_gone()
         for actor in self.askable_actors():
-            actor.exchange("drop_all")
+            actor.run_in_started(0, Actor.drop_all)
         if self.counts_must_match():
             wait_until(lambda: not self.resource_growth(), self.stage.grace)
             sentence = "those who live have no more than before"
@@ -530,7 +531,7 @@ class FaultRound:
         """Close the owner's channels to actors that are gone, with their messages."""
         for name in self.gone - {OWNER}:
             if OWNER not in self.gone:
-                self.stage.owner.exchange("close_pairs", name)
+                self.stage.owner.run_in_started(0, Actor.close_pairs, name)
 
     def counts_must_match(self) -> bool:
         """Return whether the resources must be as before while actors still live.

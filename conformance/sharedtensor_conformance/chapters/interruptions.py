@@ -2,23 +2,31 @@
 
 A *place* is a point in the call at which Python can run a signal handler. The call is
 repeated for each place, and there a handler raises an exception. The module
-``harness/interruption.py`` does this in the actor.
+`interruption_actions` does this in the actor.
 """
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.interruption import (
+from sharedtensor_conformance.chapters.interruption_actions import (
+    HANDLERS,
     KINDS,
     NOT_RAISED,
     PROPAGATED,
     UNRAISABLE,
+    interrupt,
+    raise_at_signal,
+    restore_handler,
 )
+from sharedtensor_conformance.harness import check
+from sharedtensor_conformance.harness.listening import listener
+from sharedtensor_conformance.harness.proxies import ActorProxy
 
 MAX_PLACES = 600
 """The maximum number of places at which a call is interrupted.
@@ -56,9 +64,7 @@ class Interruption:
         Check that nothing swallows the exception of the handler: the call raises it, or
         Python reports it.
         """
-        told = actor.request(
-            "act", "interrupt", self.kind, self.place, call, *arguments
-        )
+        told = actor.run(interrupt, self.kind, self.place, call, *arguments)
         self.outcome, self.where = told
         expected = (
             self.outcome if self.outcome in (UNRAISABLE, NOT_RAISED) else PROPAGATED
@@ -148,3 +154,25 @@ def places_to_interrupt(count: int) -> Sequence[int]:
     if count < MAX_PLACES:
         return range(1, count + 2)
     return sorted(random.Random(count).sample(range(1, count + 1), MAX_PLACES))
+
+
+@contextmanager
+def raising(actor: ActorProxy, kind: str) -> Iterator[None]:
+    """Let a handler raise in an actor during the block, at `send_signal`.
+
+    `kind` is one of the `HANDLERS`.
+    """
+    handler = actor.run(raise_at_signal, kind)
+    try:
+        yield
+    finally:
+        if actor.is_alive():
+            actor.run(restore_handler, kind, handler)
+
+
+def send_signal(actor: ActorProxy, kind: str) -> None:
+    """Send an actor the signal of one of the `HANDLERS`."""
+    actor.ensure_started()
+    number = HANDLERS[kind][0]
+    listener().signalled(actor, number)
+    os.kill(actor.pid, number)

@@ -25,6 +25,8 @@ from sharedtensor_conformance.chapters.lifetime_model import (
     StorageModel,
     TensorModel,
 )
+from sharedtensor_conformance.chapters.process_actions import end
+from sharedtensor_conformance.chapters.tensor_actions import first_values
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.ledger import kinds as kinds_of
 from sharedtensor_conformance.harness.proxies import Remote
@@ -225,7 +227,7 @@ class HistoryState:
         if not storage.is_long:
             return list(remote.values())
         count = len(storage.values)
-        return list(remote.actor.request("act", "first_values", remote, count))
+        return list(remote.actor.run(first_values, remote, count))
 
     def clauses_of(self, tensor: HeldTensor) -> tuple[str, ...]:
         """Return the clauses about the last event of a tensor's storage."""
@@ -447,7 +449,7 @@ class HistoryState:
             self.actor(child).kill()
         else:
             self.log(f'{child.name}.end("{how}")', clauses)
-            self.actor(child).end(how)
+            self.actor(child).run_to_end(end, how)
         self.record_end(child, how)
         self.verify()
         self.verify_names()

@@ -29,7 +29,9 @@ from sharedtensor_conformance.chapters.shared_steps import (
     share_in_another_program,
     strategy_set,
 )
+from sharedtensor_conformance.chapters.thread_actions import stop_idle_threads
 from sharedtensor_conformance.harness import check, eventually
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
 
 PROFILE_OF_STEP = {
@@ -255,10 +257,10 @@ class LifetimeHistory(ProcessSteps):
         owner = self.actor(self.owner)
         for channel in self.channels:
             self.log(f"{channel.name} is closed")
-            channel.proxy.close(owner)
+            channel.proxy.use(owner, Channel.close)
             channel.proxy.drop(owner)
         self.set_strategy(self.owner, self.stage.configuration.strategy)
-        owner.request("act", "stop_idle_threads")
+        owner.run(stop_idle_threads)
         self.stage.end_extra()
         self.owner_goes_on = True
 

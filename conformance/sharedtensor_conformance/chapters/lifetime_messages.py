@@ -19,7 +19,9 @@ from sharedtensor_conformance.chapters.lifetime_model import (
     ProcessModel,
     TensorModel,
 )
+from sharedtensor_conformance.chapters.message_actions import is_padding, make_padding
 from sharedtensor_conformance.harness import attempt, check
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Pending
@@ -45,7 +47,7 @@ class MessagePassing(HistoryState):
         """Return the payload of the next message, with `size` bytes of padding."""
         padding = None
         if size:
-            padding = self.actor(process).request("act", "padding", size)
+            padding = self.actor(process).run(make_padding, size)
         return {
             "number": self.model.message_count + 1,
             "tensors": [one.remote for one in tensors],
@@ -173,8 +175,8 @@ class MessagePassing(HistoryState):
         self.clauses = ("CHAN-6", *message.clauses)
         if message.size:
             actor = self.actor(process)
-            is_whole = isinstance(padding, Remote) and actor.request(
-                "act", "is_padding", padding, message.size
+            is_whole = isinstance(padding, Remote) and actor.run(
+                is_padding, padding, message.size
             )
             check(is_whole, f"the {message.size} bytes beside them arrive whole")
             padding.drop()
@@ -229,10 +231,10 @@ class MessagePassing(HistoryState):
     def task_done(self, process: ProcessModel, channel: HistoryChannel) -> None:
         """Let a process call `task_done()` for a message."""
         self.log(f"{process.name}.task_done({channel.name})", ("CHAN-8",))
-        channel.proxy.task_done(self.actor(process))
+        channel.proxy.use(self.actor(process), Channel.task_done)
         channel.model.unfinished -= 1
 
     def mark_task_done(self, channel: HistoryChannel, receiver: ProcessModel) -> None:
         """Call `task_done()` for a message that is not in the model, if needed."""
         if channel.model.is_joinable:
-            channel.proxy.task_done(self.actor(receiver))
+            channel.proxy.use(self.actor(receiver), Channel.task_done)

@@ -28,12 +28,31 @@ from sharedtensor_conformance.chapters.lifetime_model import (
     ABRUPT_ENDS_BUT_KILL,
     ProcessModel,
 )
+from sharedtensor_conformance.chapters.message_actions import (
+    get_messages_of_sizes,
+    is_padding,
+    make_padding,
+    offer,
+    put_messages_of_sizes,
+    put_numbered_messages,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     kill_managers,
+    other_program,
     share_separately,
     wait_for_all,
 )
+from sharedtensor_conformance.chapters.tensor_actions import (
+    make_many,
+    positions_with_wrong_values,
+)
+from sharedtensor_conformance.chapters.thread_actions import (
+    start_idle_thread,
+    stop_idle_threads,
+)
 from sharedtensor_conformance.harness import check, eventually, ledger
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
 PILE_COUNT, PILE_SIZE = 128, 3 << 13
@@ -98,9 +117,9 @@ class TensorSteps(MessagePassing):
         if process is None:
             return
         ends = process_number // 5 % 3 == 0
-        action = "stop_idle_threads" if ends else "start_idle_thread"
-        self.log(f'{process.name}.request("act", "{action}")', ("SHARE-12",))
-        self.actor(process).request("act", action)
+        action = stop_idle_threads if ends else start_idle_thread
+        self.log(f"{process.name}.run({action.__name__})", ("SHARE-12",))
+        self.actor(process).run(action)
 
     def step_write(self, tensor_number: int, index_number: int, _: int) -> None:
         """Let a process write one element."""
@@ -217,8 +236,8 @@ class TensorSteps(MessagePassing):
         first = self.model.message_count + 1
         line = f"{PILE_COUNT} messages from #{first} on, of {size} bytes each"
         self.log(f"{process.name}.put({channel.name}, {line})", ("CHAN-4",))
-        act = ("put_numbered_messages", channel.proxy, first, PILE_COUNT, size)
-        self.actor(process).request("act", *act)
+        act = (channel.proxy, first, PILE_COUNT, size)
+        self.actor(process).run(put_numbered_messages, *act)
         for _ in range(PILE_COUNT):
             self.model.record_put([], process, channel.model, size)
 
@@ -239,7 +258,7 @@ class TensorSteps(MessagePassing):
                 tensors = [one for one in tensors if one.model.storage.is_shared]
             payload = self.payload(process, tensors, 0)
             self.log_put(process, channel, tensors, 0, "offer")
-            was_put = channel.proxy.offer(self.actor(process), payload)
+            was_put = self.actor(process).run(offer, channel.proxy, payload)
             self.record_put(process, channel, tensors, 0, payload)
             sentence = f"{channel.name} takes what it has room for"
             check.equal(was_put, not is_full, sentence)
@@ -261,24 +280,24 @@ class TensorSteps(MessagePassing):
         putting, getting = self.actor(sender), self.actor(receiver)
         line = f"{count} tensors and {size} bytes"
         self.log(f"{sender.name}.put({channel.name}, {line})", ("FD-6", "CHAN-4"))
-        made = putting.request("act", "make_many", count, 1)
+        made = putting.run(make_many, count, 1)
         tensors = share_separately(self.stage, putting, made)
-        padding = putting.request("act", "padding", size)
+        beside = putting.run(make_padding, size)
         pending = self.start_waiting(
             receiver, channel.proxy.waiting, f"get({channel.name})"
         )
         self.clauses = ("FD-6", "CHAN-4")
-        channel.proxy.put(putting, [*tensors, padding])
+        channel.proxy.put(putting, [*tensors, beside])
         received = pending.answer()
         receiver.apply("gets a message")
         self.mark_task_done(channel, receiver)
         check(isinstance(received, list) and len(received) == count + 1, "all arrive")
-        wrong = getting.request("act", "positions_with_wrong_values", received[:-1], 1)
+        wrong = getting.run(positions_with_wrong_values, received[:-1], 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
-        is_whole = getting.request("act", "is_padding", received[-1], size)
+        is_whole = getting.run(is_padding, received[-1], size)
         check(is_whole, "the bytes beside them arrive whole")
-        putting.request("drop", *(sent.key for sent in [*tensors, padding]))
-        getting.request("drop", *(remote.key for remote in received))
+        putting.run(Actor.drop, *(sent.key for sent in [*tensors, beside]))
+        getting.run(Actor.drop, *(remote.key for remote in received))
         self.verify_names()
 
     def step_sizes(
@@ -303,10 +322,10 @@ class TensorSteps(MessagePassing):
         line = f"{tensor.name} and {first} to {first + SWEEP_COUNT - 1} bytes"
         self.log(f"{sender.name}.put({channel.name}, {line})", ("CHAN-4", "CHAN-6"))
         sizes = list(range(first, first + SWEEP_COUNT))
-        get = ("get_messages_of_sizes", channel.proxy, tensor.values, sizes)
-        pending = Pending(self.actor(receiver), "act", *get)
-        put = ("put_messages_of_sizes", channel.proxy, tensor.remote, sizes)
-        self.actor(sender).request("act", *put)
+        get = (channel.proxy, tensor.values, sizes)
+        pending = self.actor(receiver).start(get_messages_of_sizes, *get)
+        put = (channel.proxy, tensor.remote, sizes)
+        self.actor(sender).run(put_messages_of_sizes, *put)
         wrong = pending.answer()
         tensor.model.storage.move("sent", sender.strategy)
         tensor.model.storage.has_moved = True
@@ -355,7 +374,7 @@ class ReaderSteps(TensorSteps):
         for reader in readers:
             if has_timeout:
                 line = f"get_within({channel.name}, {READER_TIMEOUT})"
-                wait = partial(channel.proxy.waiting_within, seconds=READER_TIMEOUT)
+                wait = partial(self.start_getting, channel)
             else:
                 line, wait = f"get({channel.name})", channel.proxy.waiting
             pending[reader] = self.start_waiting(reader, wait, line)
@@ -368,6 +387,11 @@ class ReaderSteps(TensorSteps):
         else:
             self.check_untimed_readers(channel, pending)
         self.verify()
+
+    def start_getting(self, channel: HistoryChannel, actor: Any) -> Pending:
+        """Let an actor wait for a message, for `READER_TIMEOUT` seconds at most."""
+        pending: Pending = actor.start(Actor.get_within, channel.proxy, READER_TIMEOUT)
+        return pending
 
     def kill_a_reader(self, pending: dict[ProcessModel, Pending], number: int) -> None:
         """Kill one of the waiting processes.
@@ -427,7 +451,10 @@ class ReaderSteps(TensorSteps):
             self.put(worker, channel, self.pick_or_make(worker, tensor_number))
         while channel.model.unfinished > len(channel.model.messages):
             self.task_done(worker, channel)
-        line, join = f"{channel.name}.join()", channel.proxy.joining
+        line, join = (
+            f"{channel.name}.join()",
+            partial(channel.proxy.using, method=Channel.join),
+        )
         pending = {
             process: self.start_waiting(process, join, line, event="joins a queue")
             for process in waiting
@@ -470,8 +497,8 @@ class ProcessSteps(ReaderSteps):
         process = self.pick_process(process_number)
         if process is None or not self.storage_descriptor_kinds:
             return
-        self.log(f"{process.name}.system.program()", ("FD-5",))
-        with self.actor(process).system.program() as pid:
+        self.log(f"other_program({process.name})", ("FD-5",))
+        with other_program(self.actor(process)) as pid:
             # Between fork and exec it still has all descriptors of its parent.
             sentence = "the program has no descriptor of a storage"
             eventually(

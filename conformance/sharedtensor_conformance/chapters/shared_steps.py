@@ -10,17 +10,28 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sharedtensor_conformance.chapters.message_actions import sending_when_pickled
+from sharedtensor_conformance.chapters.process_actions import end_program, start_program
+from sharedtensor_conformance.chapters.tensor_actions import (
+    mapped_file,
+    put_aside,
+    share_each,
+    take_back,
+)
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import (
     Broken,
     DeadlineExceeded,
+    NotRun,
     Unsupported,
 )
+from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
 from sharedtensor_conformance.harness.stage_ledger import Holdings
+from sharedtensor_conformance.report.verdicts import Need
 
 LEAK_ROUNDS = 20
 """The number of rounds of a leak test. A leak in one of ten rounds is found."""
@@ -143,10 +154,10 @@ def fork_with(owner: Any, tensors: list[Any], count: int = 1) -> list[Any]:
     Each child can drop what it has inherited, which it could not if the tensors were
     its arguments themselves.
     """
-    aside = owner.request("act", "put_aside", tensors)
+    aside = owner.run(put_aside, tensors)
     children = [owner.start_peer([aside], start_method="fork") for _ in range(count)]
-    owner.request("act", "take_back", aside)
-    return [child.request("act", "take_back", *child.arguments) for child in children]
+    owner.run(take_back, aside)
+    return [child.run(take_back, *child.arguments) for child in children]
 
 
 def share_separately(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
@@ -156,7 +167,7 @@ def share_separately(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
     Separate calls prevent this. Nothing is done if `share` is not claimed.
     """
     if "share" in stage.implementation.claims:
-        actor.request("act", "share_each", tensors)
+        actor.run(share_each, tensors)
     return tensors
 
 
@@ -287,9 +298,41 @@ def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
 
 def file_of(tensor: Any) -> str:
     """Return the identity of the mapped file that contains the first element."""
-    file: str = tensor.actor.request("act", "file_of", tensor)
+    file: str = tensor.actor.run(mapped_file, tensor)
     check(file, "the tensor lies in a file that is mapped")
     return file
+
+
+def confine(
+    actor: ActorProxy, need: Need, action: Callable[..., str], *arguments: Any
+) -> None:
+    """Make an actor restrict itself by one of the actions that need a permission.
+
+    Raises:
+        NotRun: the system does not permit it.
+    """
+    if why_not := actor.run(action, *arguments):
+        raise NotRun(why_not, need)
+
+
+@contextmanager
+def other_program(actor: Any) -> Iterator[int]:
+    """Make an actor start another program, which waits; yield its pid."""
+    program, pid = actor.run(start_program)
+    try:
+        yield pid
+    finally:
+        if actor.is_alive():
+            actor.run(end_program, program)
+
+
+def sends_when_pickled(
+    actor: ActorProxy, payload: Any, to: ActorProxy, channel: str
+) -> Remote:
+    """Return an object of `actor` that puts a payload while it is pickled."""
+    made: Remote = actor.run(sending_when_pickled, to.name, channel, payload)
+    to.unreceived[actor.name] += 1
+    return made
 
 
 @contextmanager

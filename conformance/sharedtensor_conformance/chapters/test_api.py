@@ -2,6 +2,13 @@
 
 import multiprocessing
 
+from sharedtensor_conformance.chapters.module_actions import (
+    missing_in_context,
+    missing_in_module,
+    start_method_of_context,
+)
+from sharedtensor_conformance.chapters.pool_actions import add_in_tasks
+from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     judging,
@@ -18,7 +25,7 @@ CHANNEL_FUNCTIONS = {"queue": "Queue", "simple_queue": "SimpleQueue", "pipe": "P
 @clause("API-1", vary=())
 def test_drop_in_module_has_every_public_name_of_multiprocessing(owner):
     """The owner looks every public name of the standard module up in the drop-in."""
-    missing = owner.module.lacks(sorted(multiprocessing.__all__))
+    missing = owner.run(missing_in_module, sorted(multiprocessing.__all__))
     check.equal(missing, [], "no public name of multiprocessing is missing")
 
 
@@ -37,7 +44,7 @@ def test_drop_in_module_has_the_functions_of_the_strategies(owner, peer):
     """Owner and peer look the three functions up and call each of them."""
     names = [f"{verb}_sharing_strategy" for verb in ("get", "set")]
     for actor in (owner, peer):
-        missing = actor.module.lacks(["get_all_sharing_strategies", *names])
+        missing = actor.run(missing_in_module, ["get_all_sharing_strategies", *names])
         check.equal(missing, [], "the three functions are there")
         current = actor.module.get_sharing_strategy()
         actor.module.set_sharing_strategy(current)
@@ -50,14 +57,14 @@ def test_context_has_the_channels_and_processes(owner, start_method, implementat
     """The owner asks for the context of one start method and looks at its names."""
     declared = [CHANNEL_FUNCTIONS[kind] for kind in implementation.channels]
     names = ["Process", "Pool", *declared]
-    missing = owner.module.context_lacks(start_method, names)
+    missing = owner.run(missing_in_context, start_method, names)
     check.equal(missing, [], "the context lacks nothing")
 
 
 @clause("API-3", vary=("start_method",))
 def test_context_says_its_start_method(owner, start_method):
     """The owner asks a context for its start method."""
-    found = owner.module.context_start_method(start_method)
+    found = owner.run(start_method_of_context, start_method)
     check.equal(found, start_method, "the context is that of the method asked for")
 
 
@@ -88,8 +95,8 @@ def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_
             arrived.append(channel.get(child)["tensor"])
         with judging("CHAN-3"):
             check_shared_memory(tensor, *arrived)
-        with owner.pool(method=MODULE_LEVEL) as pool, judging("CHAN-1"):
-            (result,) = pool.add_and_return("map", [tensor])
+        with pool_in(owner, method=MODULE_LEVEL) as pool, judging("CHAN-1"):
+            (result,) = pool.actor.run(add_in_tasks, pool.remote, "map", [tensor])
             check_shared_memory(result, arrived[0], tensor)
         check.equal(child.leave(), 0, "the child exits normally")
 

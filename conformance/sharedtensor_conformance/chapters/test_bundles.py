@@ -7,6 +7,7 @@ They send it from forked children and grandchildren, and end the sender before t
 message is received.
 """
 
+from sharedtensor_conformance.chapters.bundle_actions import get_and_write_bundle
 from sharedtensor_conformance.chapters.bundle_checks import (
     ARRIVAL_CLAUSES,
     BUNDLE_CLAUSES,
@@ -22,8 +23,12 @@ from sharedtensor_conformance.chapters.bundle_checks import (
     make_bundle_with_grads,
     send_on_plain_channel,
 )
+from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.shared_steps import judging
+from sharedtensor_conformance.chapters.worker_tasks import describe_and_write
 from sharedtensor_conformance.harness import attempt, check, clause
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.threads import in_a_child
 
 BY_FORK = ("fork",)
 BY_MESSAGE = ("spawn", "forkserver")
@@ -296,14 +301,8 @@ def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implemen
     check_bundles_private(bundle, arrived, "START-4")
 
 
-def in_a_child(actor, request, *arguments):
-    """Make a forked child of a process execute a request; return the answer."""
-    return actor.in_a_child(request, *arguments)
-
-
-def in_a_grandchild(actor, request, *arguments):
-    """Make a forked child of a forked child execute a request; return the answer."""
-    return actor.in_a_child("act", "in_a_child", request, *arguments)
+DESCENDANTS = [[in_a_child], [in_a_child, in_a_child]]
+"""What executes a function in a child of a process, and in a grandchild."""
 
 
 @clause(
@@ -323,13 +322,13 @@ def test_forked_children_of_forked_children_receive(
     The first two get one that they have inherited, the others one that is new to them.
     """
     send_on_plain_channel(make_bundle(sender, implementation), receiver)
-    for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
+    for turn, in_a_descendant in enumerate(2 * DESCENDANTS):
         bundle = make_bundle(sender, implementation, turn)
         held = send(bundle, receiver, channel) if turn < 2 else None
         due = bundle.description()
         sender.put(bundle.remote, receiver, channel)
         arguments = sender.name, channel, bundle.with_grads
-        found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
+        found = receiver.run(*in_a_descendant, get_and_write_bundle, *arguments)
         receiver.unreceived.clear()
         check_same_description(found[0], due, "START-3")
         who = f"{sender.name}, after a forked child has written,"
@@ -357,11 +356,12 @@ def test_forked_children_of_forked_children_send_and_end(
     The first two have a bundle that is shared, the others one that is not.
     """
     send_on_plain_channel(make_bundle(sender, implementation), receiver)
-    for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
+    for turn, in_a_descendant in enumerate(2 * DESCENDANTS):
         bundle = make_bundle(sender, implementation, turn)
         if turn < 2:
             bundle.share()
-        in_a_descendant(sender, "put", receiver.name, channel, bundle.remote)
+        put = (Actor.put, receiver.name, channel, bundle.remote)
+        sender.run(*in_a_descendant, *put)
         arrived = bundle.received_by(receiver, receiver.get(sender, channel))
         check_same_description(arrived.description(), bundle.description(), "LIFE-5")
         if turn < 2:
@@ -384,7 +384,7 @@ def check_tasks_share(pool, owner, peer, implementation, *way_clauses):
     for number, bundle in enumerate((make_bundle(owner, implementation), made, made)):
         sent = send(bundle, owner) if bundle.actor is peer else bundle
         expected = sent.description()
-        result, before, after = pool.describe_and_write(sent.remote)
+        result, before, after = pool.run(describe_and_write, sent.remote)
         check_same_description(
             before, expected, *way_clauses, moment=f"in task {number} it arrives"
         )
@@ -399,7 +399,7 @@ def check_tasks_share(pool, owner, peer, implementation, *way_clauses):
 def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation):
     """A pool's worker looks at bundles, writes to them, and returns them."""
     send_on_plain_channel(make_bundle(owner, implementation), peer)
-    with owner.pool() as pool:
+    with pool_in(owner) as pool:
         check_tasks_share(pool, owner, peer, implementation, "CHAN-1")
 
 
@@ -414,10 +414,10 @@ def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation
 def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
     """A pool's worker looks at a bundle with flags and grads, and writes to it."""
     send_on_plain_channel(make_bundle_with_grads(owner, implementation), peer)
-    with owner.pool() as pool:
+    with pool_in(owner) as pool:
         bundle = make_bundle_with_grads(owner, implementation)
         due = bundle.description()
-        result, before, after = pool.describe_and_write(bundle.remote, True)
+        result, before, after = pool.run(describe_and_write, bundle.remote, True)
         check_same_description(before, due, "GRAD-2")
         who = "the owner, after the worker has written,"
         check_reads_writes(bundle.description(), after, who, "GRAD-3")
@@ -437,7 +437,7 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
 )
 def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
     """An executor's worker looks at bundles, writes to them, and returns them."""
-    with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
+    with stage.fresh() as fresh, pool_in(fresh.owner, kind="executor") as pool:
         send_on_plain_channel(make_bundle(fresh.owner, implementation), fresh.peer)
         check_tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
 

@@ -6,6 +6,35 @@ from typing import Any
 
 import pytest
 
+from sharedtensor_conformance.chapters.chan_actions import (
+    finish_tasks,
+    get_bytes_of_sizes,
+    get_containers,
+    put_bytes_of_sizes,
+    put_containers,
+    start_and_write,
+)
+from sharedtensor_conformance.chapters.message_actions import (
+    get_messages_of_sizes,
+    made_when_pickled,
+    makes_when_pickled,
+    offer,
+    put_messages_of_sizes,
+    try_get,
+    unpicklable,
+    unreceivable,
+)
+from sharedtensor_conformance.chapters.pool_actions import (
+    add_in_tasks,
+    run_task_by_name,
+    strategy_in_pool,
+)
+from sharedtensor_conformance.chapters.pools import pool_in
+from sharedtensor_conformance.chapters.record_actions import (
+    RECORDS,
+    describe_record,
+    make_record,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     judging,
@@ -14,9 +43,29 @@ from sharedtensor_conformance.chapters.shared_steps import (
     strategy_set,
     wait_for_all,
 )
+from sharedtensor_conformance.chapters.tensor_actions import (
+    make_many,
+    positions_with_wrong_values,
+)
+from sharedtensor_conformance.chapters.thread_actions import (
+    get_in_threads,
+    put_from_threads,
+)
+from sharedtensor_conformance.chapters.worker_tasks import (
+    make_and_keep,
+    read_kept,
+    write_and_return,
+    write_kept,
+)
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.records import RECORDS
+from sharedtensor_conformance.harness.threads import (
+    answer_of_thread,
+    in_a_thread,
+    start_waiting,
+)
 
 PLAIN_VALUES = [
     None,
@@ -69,10 +118,10 @@ LONG_TEXT = "x" * 30_000
 def test_pool_worker_shares_the_tensors_of_its_tasks(owner):
     """The owner submits two tasks; the worker writes to the tensors of each."""
     tensor, other = owner.make([1, 2, 3]), owner.make([4, 5, 6])
-    with owner.pool() as pool:
-        pool.write_and_return(tensor, 1, 20)
+    with pool_in(owner) as pool:
+        pool.run(write_and_return, tensor, 1, 20)
         check.equal(tensor.values(), [1, 20, 3], "the owner reads the worker's write")
-        pool.write_and_return({"tensors": [tensor, other]}, 2, 30)
+        pool.run(write_and_return, {"tensors": [tensor, other]}, 2, 30)
         check.equal(tensor.values(), [1, 20, 30], "and that of the second task")
         check.equal(other.values(), [4, 5, 30], "to both of its tensors")
 
@@ -82,8 +131,8 @@ def test_pool_worker_shares_a_tensor_that_the_peer_holds(owner, peer):
     """The owner submits a tensor that it got from the peer; all three share it."""
     tensor = peer.make([7, 8, 9])
     arrived = peer.send(tensor, owner)
-    with owner.pool() as pool:
-        pool.write_and_return(arrived, 0, 70)
+    with pool_in(owner) as pool:
+        pool.run(write_and_return, arrived, 0, 70)
         check.equal(arrived.values(), [70, 8, 9], "the owner reads the worker's write")
         check.equal(tensor.values(), [70, 8, 9], "and so does the peer")
 
@@ -91,23 +140,23 @@ def test_pool_worker_shares_a_tensor_that_the_peer_holds(owner, peer):
 @clause("CHAN-2")
 def test_pool_result_is_shared_with_its_worker(owner):
     """The worker keeps what it returned; owner and worker write in turn."""
-    with owner.pool() as pool:
-        result = pool.make_and_keep([10, 11, 12])
+    with pool_in(owner) as pool:
+        result = pool.run(make_and_keep, [10, 11, 12])
         check.equal(result.values(), [10, 11, 12], "the result has its values")
-        pool.write_kept(0, 100)
+        pool.run(write_kept, 0, 100)
         check.equal(result.values(), [100, 11, 12], "the owner reads the write")
         result.write(2, 120)
-        check.equal(pool.read_kept(2), 120, "the worker reads the owner's write")
-        check.equal(pool.read_kept(1), 11, "and its own value beside it")
+        check.equal(pool.run(read_kept, 2), 120, "the worker reads the owner's write")
+        check.equal(pool.run(read_kept, 1), 11, "and its own value beside it")
 
 
 @clause("CHAN-2", vary=("strategy",), starts=True)
 def test_later_results_of_a_pool_are_shared_with_its_worker(owner):
     """The worker returns three tensors, one after another, and writes to each."""
-    with owner.pool() as pool:
+    with pool_in(owner) as pool:
         for number in range(3):
-            result = pool.make_and_keep([number + 13, number + 14])
-            pool.write_kept(1, 140 + number)
+            result = pool.run(make_and_keep, [number + 13, number + 14])
+            pool.run(write_kept, 1, 140 + number)
             expected = [number + 13, 140 + number]
             check.equal(result.values(), expected, "the owner reads the write")
 
@@ -136,10 +185,10 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
     for number, kind in enumerate(RECORDS):
         tensors = [sender.make([10 * number + n, 61, 62]) for n in range(3)]
         rest = {"deep": [tensors[1], (tensors[2],)]}
-        record = sender.request("act", "make_record", kind, tensors[0], rest)
+        record = sender.run(make_record, kind, tensors[0], rest)
         arrived = sender.send({"records": (7, [record])}, receiver, channel)
         there = arrived["records"][1][0]
-        found, first, second = receiver.request("act", "describe_record", there)
+        found, first, second = receiver.run(describe_record, there)
         check.equal(found, kind, "the object is of the class of the one that was sent")
         places = [first, second["deep"][0], second["deep"][1][0]]
         for tensor, place in zip(tensors, places, strict=True):
@@ -185,12 +234,12 @@ def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, 
     """The sender sends hundreds of tensors at once; both write to some of them."""
     counted = strategy == "file_descriptor"
     for many in (MANY_TENSORS,) if counted else (MANY_TENSORS, MANY_NAMED_TENSORS):
-        tensors = sender.request("act", "make_many", many, 1)
+        tensors = sender.run(make_many, many, 1)
         if many == MANY_NAMED_TENSORS:
             share_separately(stage, sender, tensors)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")
-        wrong = receiver.request("act", "positions_with_wrong_values", arrived, 1)
+        wrong = receiver.run(positions_with_wrong_values, arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
         for place in (0, many // 2, many - 1):
             check_shared_memory(tensors[place], arrived[place])
@@ -207,9 +256,9 @@ def test_first_tensor_of_a_process_is_shared_that_is_made_while_it_is_pickled(
     The owner puts it on a channel.
     """
     with stage.fresh() as fresh:
-        maker = fresh.owner.request("act", "makes_when_pickled", [1, 2, 3])
+        maker = fresh.owner.run(makes_when_pickled, [1, 2, 3])
         (arrived,) = fresh.owner.send(maker, fresh.peer, channel)
-        kept = fresh.owner.request("act", "made_when_pickled", maker)
+        kept = fresh.owner.run(made_when_pickled, maker)
         check_shared_memory(kept, arrived)
 
 
@@ -217,9 +266,9 @@ def test_first_tensor_of_a_process_is_shared_that_is_made_while_it_is_pickled(
 def test_first_tensor_of_a_process_is_shared_that_is_made_at_a_start(stage):
     """An object makes it when it is pickled as an argument of a child, and keeps it."""
     with stage.fresh() as fresh:
-        maker = fresh.owner.request("act", "makes_when_pickled", [4, 5, 6])
+        maker = fresh.owner.run(makes_when_pickled, [4, 5, 6])
         child = fresh.owner.start_peer(arguments=maker)
-        kept = fresh.owner.request("act", "made_when_pickled", maker)
+        kept = fresh.owner.run(made_when_pickled, maker)
         check_shared_memory(kept, child.arguments[0])
 
 
@@ -339,7 +388,7 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
 ):
     """Two threads of the sender put a list of new tensors for both others."""
     for number in range(RACE_ROUNDS):
-        tensors = sender.request("act", "make_many", TENSORS_PER_RACE, number)
+        tensors = sender.run(make_many, TENSORS_PER_RACE, number)
         sender.put_in_parallel(tensors, receiver, bystander, channel=channel)
         lists = [to.get(sender, channel) for to in (receiver, bystander)]
         for place in (0, TENSORS_PER_RACE - 1):
@@ -380,8 +429,8 @@ def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel
 def test_sets_and_deques_travel_unchanged(sender, receiver, channel):
     """The sender puts such containers one by one, and all of them with a tensor."""
     tensor = sender.make([55, 56])
-    sender.request("act", "put_containers", receiver.name, channel, tensor)
-    wrong, arrived = receiver.request("act", "get_containers", sender.name, channel)
+    sender.run(put_containers, receiver.name, channel, tensor)
+    wrong, arrived = receiver.run(get_containers, sender.name, channel)
     check.equal(wrong, [], "what arrives otherwise than it was sent")
     check.equal(arrived.values(), [55, 56], "the tensor has its values")
 
@@ -416,13 +465,13 @@ def test_tensor_is_shared_when_put_returns_to_a_queue_that_is_full(owner):
     child = owner.start_peer(arguments=channels)
     before = [len(LONG_TEXT)] * MANY_MESSAGES
     for channel, kind in zip(channels, QUEUES_THAT_FILL, strict=True):
-        owner.request("act", "put_messages_of_sizes", channel, None, before)
+        owner.run(put_messages_of_sizes, channel, None, before)
         tensor = owner.make([64, 65, 66])
         channel.put(owner, tensor)
         shared = tensor.is_shared()
         check.equal(shared, True, f"it is shared when put has returned ({kind})")
         tensor.write(1, 650)
-        wrong = child.request("act", "get_messages_of_sizes", channel, None, before)
+        wrong = child.run(get_messages_of_sizes, channel, None, before)
         check.equal(wrong, [], f"the sizes of what arrives otherwise ({kind})")
         arrived = channel.get(child).values()
         check.equal(arrived, [64, 650, 66], f"the child reads the later write ({kind})")
@@ -442,7 +491,7 @@ def test_tensor_is_shared_when_start_of_a_process_returns(owner, start_method):
     than that of `start` is slowed down, so that it would not be done by then.
     """
     tensors = [owner.make([73, 74]), owner.make([75, 76, 77])]
-    shared, status = owner.request("act", "start_and_write", tensors, 650, start_method)
+    shared, status = owner.run(start_and_write, tensors, 650, start_method)
     check.equal(shared, [True, True], "both are shared when start has returned")
     check.equal(owner.exit_codes([status]), [0], "the process ends well")
     found = [tensor.values() for tensor in tensors]
@@ -487,8 +536,8 @@ def test_joinable_queue_carries_tensors(owner):
     for tensor in tensors:
         arrived = channel.get(child)["tensor"]
         check_shared_memory(arrived, tensor)
-        channel.task_done(child)
-    channel.join(owner)
+        channel.use(child, Channel.task_done)
+    channel.use(owner, Channel.join)
     check(child.is_alive(), "joining waits for the tasks and not for the process")
 
 
@@ -501,18 +550,19 @@ def test_executor_shares_the_tensors_of_calls_and_results(stage):
     """
     with stage.fresh() as fresh:
         tensor = fresh.owner.make([191, 192, 193])
-        with fresh.owner.pool(kind="executor") as pool:
-            pool.write_and_return({"tensor": tensor}, 1, 20)
+        with pool_in(fresh.owner, kind="executor") as pool:
+            pool.run(write_and_return, {"tensor": tensor}, 1, 20)
             check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
-            pool.write_by_name_and_return([tensor], 2, 30)
+            named = {"payload": [tensor], "position": 2, "value": 30}
+            fresh.owner.run(run_task_by_name, pool.remote, write_and_return, named)
             check.equal(tensor.values(), [191, 20, 30], "also to a named argument")
-            result = pool.make_and_keep([194, 195])
-            pool.write_kept(0, 40)
+            result = pool.run(make_and_keep, [194, 195])
+            pool.run(write_kept, 0, 40)
             check.equal(
                 result.values(), [40, 195], "the owner reads that to the result"
             )
             result.write(1, 50)
-            check.equal(pool.read_kept(1), 50, "and the worker reads the owner's")
+            check.equal(pool.run(read_kept, 1), 50, "and the worker reads the owner's")
 
 
 @clause("CHAN-10", isolated=True)
@@ -538,17 +588,17 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     child = owner.start_peer(arguments=channel)
     for size in MESSAGE_SIZES:
         content = ("second" * size)[:size]
-        waiting = channel.waiting_for_bytes(child)
+        waiting = channel.using(child, Channel.get_bytes)
         eventually(waiting.is_waiting, "the child waits for bytes", child.deadline)
-        channel.put_bytes(owner, content)
+        channel.use(owner, Channel.put_bytes, content)
         check(waiting.answer() == content, f"{size} bytes arrive whole")
     channel.put(owner, {"tensor": owner.make([211, 212])})
     for content in ("", "last"):
-        channel.put_bytes(owner, content)
+        channel.use(owner, Channel.put_bytes, content)
     arrived = channel.get(child)["tensor"]
     check.equal(arrived.values(), [211, 212], "the tensor comes before the bytes")
-    check.equal(channel.get_bytes(child), "", "no bytes after it")
-    check.equal(channel.get_bytes(child), "last", "and some after those")
+    check.equal(channel.use(child, Channel.get_bytes), "", "no bytes after it")
+    check.equal(channel.use(child, Channel.get_bytes), "last", "and some after those")
 
 
 BOUNDED_CALLS = (
@@ -606,7 +656,7 @@ def check_timeouts(seconds_until, state):
 def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     """The owner asks an empty queue, in each way that does not wait for ever."""
     channel = owner.open_channel(kind)
-    check_timeouts(partial(channel.seconds_until_empty, owner), "empty")
+    check_timeouts(partial(channel.use, owner, Channel.seconds_until_empty), "empty")
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
@@ -623,7 +673,10 @@ def test_reader_whose_message_another_one_takes_gives_up_in_time(owner):
     late = []
     for number in range(READER_ROUNDS):
         how = {"timeout": READER_TIMEOUT}
-        waiting = [channel.waiting_until_empty(reader, how) for reader in readers]
+        waiting = [
+            channel.using(reader, Channel.seconds_until_empty, how)
+            for reader in readers
+        ]
         for pending in waiting:
             wait_until(pending.is_waiting, READER_TIMEOUT)
         channel.put(owner, {"number": number})
@@ -649,11 +702,11 @@ def test_full_queue_says_so_when_the_timeout_has_passed(owner, kind):
     room = 3 if "three" in kind else 2
     for number in range(room):
         channel.put(owner, {"tensor": owner.make([number, 222])})
-    check_timeouts(partial(channel.seconds_until_full, owner), "full")
+    check_timeouts(partial(channel.use, owner, Channel.seconds_until_full), "full")
     for number in range(room):
         arrived = channel.get(owner)["tensor"]
         check.equal(arrived.values(), [number, 222], "what has had room arrives")
-    again = channel.offer(owner, {"tensor": owner.make([223])}, {"timeout": 1000})
+    again = owner.run(offer, channel, {"tensor": owner.make([223])}, {"timeout": 1000})
     check.equal(again, True, "there is room for another one")
     check.equal(channel.get(owner)["tensor"].values(), [223], "which arrives")
 
@@ -667,13 +720,13 @@ def test_empty_queue_says_so_though_others_wait_without_end(owner, kind):
     """
     channel = owner.open_channel(kind)
     child = owner.start_peer(arguments=channel)
-    thread = owner.waiting_thread("channel_get", channel)
+    thread = owner.run(start_waiting, Actor.get_from, channel)
     waiting = channel.waiting(child)
     eventually(waiting.is_waiting, "the child waits", child.deadline)
-    check_timeouts(partial(channel.seconds_until_empty, owner), "empty")
+    check_timeouts(partial(channel.use, owner, Channel.seconds_until_empty), "empty")
     for number in range(2):
         channel.put(owner, {"tensor": owner.make([number, 225])})
-    arrived = [owner.answer_of_thread(thread), waiting.answer()]
+    arrived = [owner.run(answer_of_thread, thread), waiting.answer()]
     found = sorted(message["tensor"].values() for message in arrived)
     check.equal(found, [[0, 225], [1, 225]], "each who waits gets a message")
 
@@ -691,15 +744,15 @@ def test_full_queue_says_so_though_others_wait_for_room(owner, kind):
     for number in range(room):
         channel.put(owner, {"tensor": owner.make([number, 226])})
     later = {"tensor": owner.make([10, 227])}
-    thread = owner.waiting_thread("channel_put", channel, later)
-    waiting = channel.waiting_to_put(child, {"tensor": child.make([11, 227])})
+    thread = owner.run(start_waiting, Actor.put_on, channel, later)
+    waiting = child.start(Actor.put_on, channel, {"tensor": child.make([11, 227])})
     eventually(waiting.is_waiting, "the child waits", child.deadline)
-    check_timeouts(partial(channel.seconds_until_full, owner), "full")
+    check_timeouts(partial(channel.use, owner, Channel.seconds_until_full), "full")
     found = [channel.get(owner)["tensor"].values() for _ in range(room + 2)]
     expected = [[number, 226] for number in range(room)]
     check.equal(found[:room], expected, "what has had room arrives")
     check.equal(sorted(found[room:]), [[10, 227], [11, 227]], "what waited follows it")
-    owner.answer_of_thread(thread)
+    owner.run(answer_of_thread, thread)
     waiting.answer()
 
 
@@ -719,16 +772,18 @@ def test_signals_do_not_prolong_a_wait_with_a_timeout(owner):
     full.put(owner, {"tensor": owner.make([228])})
     counts = []
 
-    def interrupted(seconds_until, limits):
+    def interrupted(channel, seconds_until, limits):
         with owner.system.interrupted(at_most=INTERRUPTED_AT_MOST) as at_owner:
-            taken = seconds_until(owner, limits)
+            taken = channel.use(owner, seconds_until, limits)
         counts.append(at_owner.times)
         return taken
 
     with judging("FAIL-9", "CHAN-12"):
-        check_timeouts(partial(interrupted, empty.seconds_until_empty), "empty")
+        check_timeouts(
+            partial(interrupted, empty, Channel.seconds_until_empty), "empty"
+        )
     with judging("FAIL-9", "CHAN-13"):
-        check_timeouts(partial(interrupted, full.seconds_until_full), "full")
+        check_timeouts(partial(interrupted, full, Channel.seconds_until_full), "full")
     check(max(counts) > 0, "the owner was interrupted")
     found = full.get(owner)["tensor"].values()
     check.equal(found, [228], "what has had room arrives")
@@ -746,7 +801,7 @@ def test_queue_tells_how_many_messages_it_has(owner, kind):
     child = owner.start_peer(arguments=channel)
 
     def check_told(expected, sentence):
-        found = [channel.size(actor) for actor in (owner, child)]
+        found = [channel.use(actor, Channel.size) for actor in (owner, child)]
         check.equal(found, [expected, expected], sentence)
 
     check_told(0, "it has none")
@@ -760,16 +815,16 @@ def test_queue_tells_how_many_messages_it_has(owner, kind):
     for left, actor in ((1, owner), (0, child)):
         check.equal(channel.get(actor)["tensor"].values(), [224], "one is received")
         check_told(left, "it has what is left")
-    channel.put(owner, owner.unreceivable())
+    channel.put(owner, owner.run(unreceivable, "ValueError"))
     check_told(1, "it has what cannot be rebuilt")
     with refusal("receiving raises the exception of the object"):
         channel.get(child)
     check_told(0, "and has it no more when it was received")
     if not has_bound:
         sizes = [len(LONG_TEXT)] * MANY_MESSAGES
-        owner.request("act", "put_messages_of_sizes", channel, None, sizes)
+        owner.run(put_messages_of_sizes, channel, None, sizes)
         check_told(MANY_MESSAGES, "it has all that was put")
-        wrong = child.request("act", "get_messages_of_sizes", channel, None, sizes)
+        wrong = child.run(get_messages_of_sizes, channel, None, sizes)
         check.equal(wrong, [], "the sizes of what arrives otherwise")
         check_told(0, "all is received")
 
@@ -789,12 +844,12 @@ def test_tasks_are_shared_however_they_are_submitted(owner, peer):
     After each way a task raises, and the next one is done as ever.
     """
     received = peer.send(peer.make([0, 5]), owner)
-    with owner.pool(2) as pool:
+    with pool_in(owner, 2) as pool:
         for number, way in enumerate(SUBMIT_METHODS):
             own = [owner.make([10 * number + n, 3]) for n in range(3)]
             again = {"at": 1, "again": own[0]}
             payloads = [own[0], {"deep": [own[1]]}, own[2], (received,), again]
-            results = pool.add_and_return(way, payloads)
+            results = pool.actor.run(add_in_tasks, pool.remote, way, payloads)
             check.equal(len(results), len(payloads), f"each has a result ({way})")
             expected = [[10 * number + n + 1, 3 + (n == 0)] for n in range(3)]
             found = [tensor.values() for tensor in own]
@@ -805,7 +860,7 @@ def test_tasks_are_shared_however_they_are_submitted(owner, peer):
             for tensor, result in zip([*own, own[0]], there, strict=True):
                 check_shared_memory(result, tensor)
             with refusal("a task that raises does so where it was submitted"):
-                pool.add_and_return(way, [None])
+                pool.actor.run(add_in_tasks, pool.remote, way, [None])
 
 
 @clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
@@ -813,8 +868,11 @@ def test_worker_of_a_pool_starts_with_the_strategy_of_its_parent(stage):
     """The owner opens pools under each strategy; each worker says which it has."""
     with stage.fresh() as fresh:
         for name in several_strategies(fresh.owner):
-            with strategy_set(fresh.owner, name), fresh.owner.pool(kind="bare") as pool:
-                found = pool.strategy()
+            with (
+                strategy_set(fresh.owner, name),
+                pool_in(fresh.owner, kind="bare") as pool,
+            ):
+                found = pool.actor.run(strategy_in_pool, pool.remote)
             check.equal(found, name, "the worker has the strategy of its parent")
 
 
@@ -823,8 +881,8 @@ OFFSETS = (-17, -16, -9, -8, -1, 0, 1)
 
 POWERS = [1 << power for power in range(5, 22)]
 
-SIZE_SWEEP = (66_000, 7)
-"""The limit of the sizes in bytes, and the step between them.
+SIZE_SWEEP = list(range(0, 66_000, 7))
+"""Sizes in bytes.
 
 A limit of the implementation need not be near a power of two. The step is shorter than
 most headers.
@@ -848,11 +906,11 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
     sizes = sorted({0, *(power + step for power in POWERS for step in OFFSETS)})
     for number, form in enumerate(FORMS):
         part = sizes if form == "bytes" else [*sizes[number : 60 : len(FORMS)], 65_536]
-        waiting = child.start_action("get_bytes_of_sizes", channel, part)
-        owner.request("act", "put_bytes_of_sizes", channel, part, form)
+        waiting = child.start(get_bytes_of_sizes, channel, part)
+        owner.run(put_bytes_of_sizes, channel, part, form)
         check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")
-    waiting = child.start_action("get_bytes_of_size_range", channel, *SIZE_SWEEP)
-    owner.request("act", "put_bytes_of_size_range", channel, *SIZE_SWEEP)
+    waiting = child.start(get_bytes_of_sizes, channel, SIZE_SWEEP)
+    owner.run(put_bytes_of_sizes, channel, SIZE_SWEEP, "bytes")
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
@@ -863,8 +921,8 @@ def test_bytes_arrive_whole_in_both_directions_of_a_pipe(owner):
     child = owner.start_peer(arguments=channel)
     sizes = list(MESSAGE_SIZES)
     for sender, receiver, back in ((owner, child, False), (child, owner, True)):
-        waiting = receiver.start_action("get_bytes_of_sizes", channel, sizes, back)
-        sender.request("act", "put_bytes_of_sizes", channel, sizes, "bytes", back)
+        waiting = receiver.start(get_bytes_of_sizes, channel, sizes, back)
+        sender.run(put_bytes_of_sizes, channel, sizes, "bytes", back)
         told = f"the sizes of what {receiver.name} receives otherwise"
         check.equal(waiting.answer(), [], told)
 
@@ -887,11 +945,11 @@ def test_messages_of_every_size_about_a_limit_arrive_whole(
     child = owner.start_peer(arguments=own)
     for limit in SIZE_LIMITS:
         sizes = list(range(limit - PICKLE_OVERHEAD, limit + 3))
-        waiting = child.start_action("get_messages_of_sizes", own, None, sizes)
-        owner.request("act", "put_messages_of_sizes", own, None, sizes)
+        waiting = child.start(get_messages_of_sizes, own, None, sizes)
+        owner.run(put_messages_of_sizes, own, None, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
-    waiting = child.start_action("get_size_range", own, *SIZE_SWEEP)
-    owner.request("act", "put_size_range", own, *SIZE_SWEEP)
+    waiting = child.start(get_messages_of_sizes, own, None, SIZE_SWEEP)
+    owner.run(put_messages_of_sizes, own, None, SIZE_SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
@@ -907,8 +965,8 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
     tensor = owner.make([231, 232])
     for limit in SIZE_LIMITS[1:3]:
         sizes = list(range(limit - PICKLE_OVERHEAD_WITH_TENSOR, limit + 3))
-        waiting = child.start_action("get_messages_of_sizes", own, [231, 232], sizes)
-        owner.request("act", "put_messages_of_sizes", own, tensor, sizes)
+        waiting = child.start(get_messages_of_sizes, own, [231, 232], sizes)
+        owner.run(put_messages_of_sizes, own, tensor, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
 
 
@@ -937,18 +995,20 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
     for number, how in enumerate([*BOUNDED_GETS, {"timeout": 1000}]):
         reader, writer = (owner, child)[:: 1 if number % 2 else -1]
         if how.get("timeout") != 1000 or "block" in how:
-            check.equal(channel.try_get(reader, how), [], f"it is empty ({how})")
+            check.equal(reader.run(try_get, channel, how), [], f"it is empty ({how})")
         channel.put(writer, {"tensor": writer.make([number, 241])})
-        there = lambda actor=reader: channel.has_message(actor)  # noqa: E731
+        there = lambda actor=reader: channel.use(actor, Channel.has_message)  # noqa: E731
         eventually(there, "the message can be received", reader.deadline)
         if number % 3:
-            found = channel.try_get(reader, how)
+            found = reader.run(try_get, channel, how)
         else:
-            found = reader.in_a_thread("channel_try_get", channel, how)
+            found = reader.run(in_a_thread, try_get, channel, how)
         check.equal(len(found), 1, f"what is there is received ({how})")
         check.equal(found[0]["tensor"].values(), [number, 241], "with its values")
         if how.get("timeout") != 1000 or "block" in how:
-            check.equal(channel.try_get(reader, how), [], f"it is empty again ({how})")
+            check.equal(
+                reader.run(try_get, channel, how), [], f"it is empty again ({how})"
+            )
 
 
 BOUNDED_QUEUES = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
@@ -963,7 +1023,7 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
     """
     channels = [owner.open_channel(kind) for kind in BOUNDED_QUEUES]
     child = owner.start_peer(arguments=channels)
-    bad = child.unpicklable()
+    bad = child.run(unpicklable)
     for bound, channel in enumerate(channels, 1):
         unseen = 0
         for turn in range(3):
@@ -981,9 +1041,9 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
             check.equal(channel.get_within(owner, 0), [], "and nothing else")
         if "joinable" in BOUNDED_QUEUES[bound - 1]:
             for _ in range(3 * bound):
-                channel.task_done(owner)
+                channel.use(owner, Channel.task_done)
             if not unseen:  # otherwise `put` accepted messages that never arrive
-                channel.join(child)
+                channel.use(child, Channel.join)
 
 
 @clause(
@@ -1020,16 +1080,16 @@ def check_full_queues_refuse(sender, receiver, channels, turn):
             arrived.drop()
         if "joinable" in BOUNDED_QUEUES[bound - 1]:
             for _ in range(bound):
-                channel.task_done(receiver)
+                channel.use(receiver, Channel.task_done)
             with judging("CHAN-8"):
-                channel.join(sender)
+                channel.use(sender, Channel.join)
 
 
 def refused_tensors(sender, channel, turn):
     """Yield new tensors that a full queue refused, each with other arguments."""
     for limits in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
         more = sender.make([turn, 90])
-        taken = channel.offer(sender, more, limits)
+        taken = sender.run(offer, channel, more, limits)
         check.equal(taken, False, f"it has room for no more ({limits})")
         yield more
 
@@ -1046,7 +1106,7 @@ def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
     """A child gets messages from bounded queues, of which every second one raises."""
     channels = [owner.open_channel(kind) for kind in BOUNDED_QUEUES]
     child = owner.start_peer(arguments=channels)
-    bad = owner.unreceivable()
+    bad = owner.run(unreceivable, "ValueError")
     for channel, kind in zip(channels, BOUNDED_QUEUES, strict=True):
         for turn in range(4):
             channel.put(owner, [owner.make([turn]), bad, owner.make([turn, 2])])
@@ -1056,11 +1116,11 @@ def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
             arrived = channel.get(child)
             check.equal(arrived.values(), [turn, 251], "the next message arrives")
             if "joinable" in kind:
-                channel.task_done(child)
-                channel.task_done(child)
+                channel.use(child, Channel.task_done)
+                channel.use(child, Channel.task_done)
         if "joinable" in kind:
-            channel.join(owner)
-            channel.join(owner)
+            channel.use(owner, Channel.join)
+            channel.use(owner, Channel.join)
 
 
 @clause("CHAN-8", vary=("strategy",), prefers="fork")
@@ -1072,20 +1132,20 @@ def test_joinable_queue_is_joined_again_and_again(owner):
     channel = owner.open_channel("joinable_queue")
     child = owner.start_peer(arguments=channel)
     for actor in (owner, child):
-        channel.join(actor)
+        channel.use(actor, Channel.join)
     for turn in range(3):
         for number in range(turn + 1):
             channel.put(owner, owner.make([turn, number]))
-        waiting = channel.joining(child)
+        waiting = channel.using(child, Channel.join)
         eventually(waiting.is_waiting, "the child waits", child.deadline)
         channel.put(owner, owner.make([turn, turn + 1]))
         for number in range(turn + 2):
             check.equal(waiting.has_answered(), False, "it waits for the last task")
             found = channel.get(owner).values()
             check.equal(found, [turn, number], "each message arrives")
-            channel.task_done(owner)
+            channel.use(owner, Channel.task_done)
         waiting.answer()
-        channel.join(owner)
+        channel.use(owner, Channel.join)
 
 
 PUTTING_THREADS, PUTS_PER_THREAD = 4, 80
@@ -1103,13 +1163,13 @@ def test_each_task_counts_when_threads_and_processes_put_at_once(owner):
     many = (channel, PUTTING_THREADS, PUTS_PER_THREAD)
     tasks = 2 * PUTTING_THREADS * PUTS_PER_THREAD
     wait_for_all(
-        owner.start_action("put_from_threads", *many),
-        putter.start_action("put_from_threads", *many),
-        getter.start_action("get_in_threads", channel, 1, tasks),
+        owner.start(put_from_threads, *many),
+        putter.start(put_from_threads, *many),
+        getter.start(get_in_threads, channel, 1, tasks),
     )
-    getter.request("act", "finish_tasks", channel, tasks - 1)
-    waiting = channel.joining(putter)
+    getter.run(finish_tasks, channel, tasks - 1)
+    waiting = channel.using(putter, Channel.join)
     eventually(waiting.is_waiting, "who joins waits", putter.deadline)
     check.equal(waiting.has_answered(), False, "it waits for the last task")
-    channel.task_done(getter)
+    channel.use(getter, Channel.task_done)
     waiting.answer()

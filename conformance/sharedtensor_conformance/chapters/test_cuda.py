@@ -1,7 +1,10 @@
 """Chapter CUDA: device memory, whose allocations are shared by handle."""
 
+from sharedtensor_conformance.chapters.message_actions import offer, unpicklable
+from sharedtensor_conformance.chapters.process_actions import set_variable, variable
 from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.matrix import LAYOUTS, permitted_layouts
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE
@@ -105,7 +108,7 @@ def check_shared(tensors, expected):
 
 def devices_but_the_first(owner):
     """Return the names of the devices that the owner sees, without the first one."""
-    given = owner.system.variable(VISIBLE_DEVICES)
+    given = owner.run(variable, VISIBLE_DEVICES)
     count = owner.device_count()
     names = map(str, range(count)) if given is None else given.split(",")
     return list(names)[1:count]
@@ -117,8 +120,13 @@ def start_peer_with_devices(owner, device, names):
     Raises:
         NotRun: the environment variable has no effect on this kind of device.
     """
-    with owner.system.variable_set(VISIBLE_DEVICES, ",".join(names)):
+    before = owner.run(variable, VISIBLE_DEVICES)
+    owner.run(set_variable, VISIBLE_DEVICES, ",".join(names))
+    try:
         child = owner.start_peer(needs_device=False)
+    finally:
+        if owner.is_alive():
+            owner.run(set_variable, VISIBLE_DEVICES, before)
     found = 0 if child.device_unavailable(device) else child.device_count()
     if found != len(names):
         raise NotRun(
@@ -560,7 +568,7 @@ def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, d
         channel = owner.open_channel(kind)
         channel.put(owner, tensor)
         again, refused = attempt(lambda channel=channel: channel.get(owner))
-        channel.close(owner)
+        channel.use(owner, Channel.close)
         both = [tensor] if refused else [tensor, again]
         check_shared(both, values_after_waiting(tensor))
 
@@ -574,7 +582,7 @@ def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
     channel = owner.open_channel("simple_queue")
     channel.put(owner, sent)
     again, refused = attempt(lambda: channel.get(owner))
-    channel.close(owner)
+    channel.use(owner, Channel.close)
     check(memory_used(owner) > before + SIZE_TOLERANCE, "the allocation is there")
     drop_all(sent)
     if not refused:  # a refused message counts as one that was never received
@@ -586,7 +594,7 @@ def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
 def test_allocation_whose_send_is_refused_is_freed(owner, channel, stage, device):
     """Something that cannot be pickled is beside two tensors; a queue is full."""
     warm_up(owner)
-    bad = owner.unpicklable()
+    bad = owner.run(unpicklable)
     full, other = owner.open_channel("queue_of_one"), owner.open_channel(channel)
     full.put(owner, "the only one for which there is room")
     before = memory_used(owner)
@@ -594,14 +602,14 @@ def test_allocation_whose_send_is_refused_is_freed(owner, channel, stage, device
         sent = make_with_block(owner, [number + 0.5])
         attempt(lambda sent=sent: other.put(owner, [*sent, bad]))
         for how in ({"block": False}, {"timeout": 0}):
-            taken = full.offer(owner, sent, how)
+            taken = owner.run(offer, full, sent, how)
             check.equal(taken, False, f"it has room for no more ({how})")
         found = values_after_waiting(sent[0])
         check.equal(found, [number + 0.5], "what is refused has its values")
         drop_all(sent)
     wait_until_freed(before, stage, owner)
     for each in (full, other):
-        each.close(owner)
+        each.use(owner, Channel.close)
 
 
 @clause("CUDA-22", vary=(), dtypes=("int16",))

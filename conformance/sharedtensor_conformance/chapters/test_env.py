@@ -11,13 +11,23 @@ from itertools import permutations
 
 import pytest
 
+from sharedtensor_conformance.chapters.env_actions import (
+    enter_pid_namespace,
+    forbid_memfd_create,
+    leave_pid_namespace,
+    mount_own_shm,
+    own_pid,
+    replace_descriptors,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
+    confine,
     sender_and_receiver,
     unthreaded_channel,
     wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.report.verdicts import Need
 
 LENGTH = 4096
 SIZE = 4 * LENGTH
@@ -234,7 +244,7 @@ def refusals_without_memfd_create(fresh, error):
     Returns:
         The exceptions of `put`.
     """
-    fresh.owner.system.forbid_memfd_create(error)
+    confine(fresh.owner, Need.CALL_FILTER, forbid_memfd_create, error)
     refusals = []
     for number, (sender, receiver) in enumerate(
         ((fresh.owner, fresh.peer), (fresh.peer, fresh.owner))
@@ -309,9 +319,13 @@ def child_in_pid_namespace(owner):
 
     Its parent knows it by another process id than the child itself.
     """
-    with owner.system.children_in_a_pid_namespace():
+    confine(owner, Need.PID_NAMESPACE, enter_pid_namespace)
+    try:
         child = owner.start_peer()
-    check(child.system.own_pid() != child.pid, "it is in a PID namespace of its own")
+    finally:
+        if owner.is_alive():
+            confine(owner, Need.PID_NAMESPACE, leave_pid_namespace)
+    check(child.run(own_pid) != child.pid, "it is in a PID namespace of its own")
     return child
 
 
@@ -320,7 +334,7 @@ def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
     """The peer has another `/dev/shm`; it and the owner send each other tensors."""
     with stage.fresh() as fresh:
         owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
-        peer.system.mount_own_shm()
+        confine(peer, Need.PRIVATE_SHM, mount_own_shm)
         for number, channel in enumerate(fresh.implementation.channels):
             for sender, receiver in ((owner, peer), (peer, owner)):
                 values = [number, 20, 30]
@@ -342,7 +356,7 @@ def test_segments_of_two_shm_are_told_apart(stage):
     with stage.fresh() as fresh:
         owner, senders = fresh.owner, (fresh.peer, fresh.bystander)
         for actor in senders:
-            actor.system.mount_own_shm()
+            confine(actor, Need.PRIVATE_SHM, mount_own_shm)
         made = [actor.make([n, n, n]) for n, actor in enumerate(senders)]
         arrived = [
             attempt(lambda: actor.send(tensor, owner))[0]  # noqa: B023
@@ -395,7 +409,7 @@ def test_program_that_closes_descriptors_keeps_its_own_files(stage):
     with stage.fresh() as fresh:
         for number, actor in enumerate((fresh.owner, fresh.peer)):
             values = [number, 70, 80]
-            found = actor.request("act", "replace_descriptors", values)
+            found = actor.run(replace_descriptors, values)
             check.equal(found["values"], values, "the tensor has its values")
             check.equal(found["wrong"], [], "what arrives has its values")
             sentence = "no file of the program is closed, replaced or written to"

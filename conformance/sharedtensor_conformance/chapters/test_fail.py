@@ -7,6 +7,7 @@ succeeds at the first attempt, and then the result must be right.
 
 from itertools import product
 
+from sharedtensor_conformance.chapters.module_actions import look_up_context
 from sharedtensor_conformance.chapters.shared_steps import (
     LEAK_ROUNDS,
     check_no_growth,
@@ -17,6 +18,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.exhaustion import (
     MAX_EXHAUSTED_MAPPINGS,
     allowed_mappings,
@@ -531,7 +533,7 @@ def test_start_method_of_a_wrong_type_is_refused_and_changes_nothing(owner):
     before = owner.module.get_start_method(True)
     for wrong in (3, b"spawn", ["spawn"], "Spawn", True):
         with refusal(f"get_context({wrong!r}) is refused"):
-            owner.module.try_context(wrong)
+            owner.run(look_up_context, wrong)
         with refusal(f"set_start_method({wrong!r}) is refused"):
             owner.module.set_start_method(wrong, True)
         found = owner.module.get_start_method(True)
@@ -575,7 +577,7 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
         channel.put(owner, owner.make([1]))  # makes what is made only once
         channel.get(child).drop()
         if kind.startswith("joinable"):
-            channel.task_done(child)
+            channel.use(child, Channel.task_done)
         for size, spare in product(TEXT_SIZES, (0, 1, 2, 3)):
             tensor = owner.make([size, spare])
             payload = ["x" * size, tensor]
@@ -592,8 +594,8 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
             check.equal(arrived.values(), [size, spare], "with its tensor")
             if kind.startswith("joinable"):
                 for _ in (0,) * (1 if refused else 2):
-                    channel.task_done(child)
-                channel.join(owner)
+                    channel.use(child, Channel.task_done)
+                channel.use(owner, Channel.join)
 
 
 @clause("FAIL-2", vary=("strategy",), prefers="fork", channels=("queue",))

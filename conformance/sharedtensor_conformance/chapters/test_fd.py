@@ -2,16 +2,29 @@
 
 from collections import Counter
 
+from sharedtensor_conformance.chapters import fd_actions
+from sharedtensor_conformance.chapters.fd_actions import (
+    release_descriptors,
+)
+from sharedtensor_conformance.chapters.pools import pool_in
+from sharedtensor_conformance.chapters.process_actions import close_descriptor
 from sharedtensor_conformance.chapters.shared_steps import (
     LEAK_ROUNDS,
     LENGTHS,
     check_shared_memory,
     file_of,
+    other_program,
     several_strategies,
     share_separately,
     strategy_set,
     tensors_after_strategy_change,
     wait_until_receivable,
+)
+from sharedtensor_conformance.chapters.tensor_actions import make_long, make_many
+from sharedtensor_conformance.chapters.worker_tasks import (
+    make_and_keep,
+    targets_of_a_program,
+    write_and_return,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
@@ -67,11 +80,11 @@ def test_storages_of_any_size_and_number_have_no_name(sender, receiver, stage):
         check.equal(stage.ledger.segments() - before, set(), f"no name for {what}")
 
     for length in LENGTHS:
-        held.append(sender.make_long(length, 81))
+        held.append(sender.run(make_long, length, 81))
         held.append(sender.send(held[-1], receiver))
         check.equal(held[-1].read(length - 1), 81, "the tensor arrives")
         check_no_name(f"{4 * length} bytes")
-    made = sender.request("act", "make_many", TENSORS_HELD, 82)
+    made = sender.run(make_many, TENSORS_HELD, 82)
     arrived = sender.send(made, receiver)
     check.equal(arrived[-1].values(), [81 + TENSORS_HELD], "the tensors arrive")
     check_no_name("several storages of one message")
@@ -223,7 +236,7 @@ def test_drop_gives_a_descriptor_back_however_large_the_storage_is(
     before = stage.holdings(sender, receiver)
     for length in LENGTHS:
         for first in (sender, receiver):
-            tensor = sender.make_long(length, 39)
+            tensor = sender.run(make_long, length, 39)
             arrived = sender.send(tensor, receiver)
             check.equal(arrived.read(length - 1), 39, "the tensor arrives")
             dropped, kept = (tensor, arrived)[:: 1 if first is sender else -1]
@@ -241,7 +254,7 @@ def test_drop_gives_back_the_descriptor_of_one_of_several_in_a_message(
     """Three storages of 4 MiB come in one message; each side drops one by one."""
     sender.send(sender.make([1, 2]), receiver).drop()
     before = stage.holdings(sender, receiver)
-    made = [sender.make_long(LENGTHS[-1], number) for number in range(3)]
+    made = [sender.run(make_long, LENGTHS[-1], number) for number in range(3)]
     arrived = sender.send(made, receiver)
     counts = {sender: len(made), receiver: len(arrived)}
     for tensors in (arrived, made):
@@ -282,12 +295,12 @@ def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
     Calls go by a queue of the standard library, which carries no descriptors: each one
     stays with the owner until the worker has fetched it.
     """
-    with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
-        kept = pool.make_and_keep([35, 36])
-        pool.write_and_return(kept, 0, 37).drop()
+    with stage.fresh() as fresh, pool_in(fresh.owner, kind="executor") as pool:
+        kept = pool.run(make_and_keep, [35, 36])
+        pool.run(write_and_return, kept, 0, 37).drop()
         before = fresh.holdings(fresh.owner)
         for number in range(LEAK_ROUNDS):
-            pool.write_and_return(kept, 1, number).drop()
+            pool.run(write_and_return, kept, 1, number).drop()
         check.equal(kept.values(), [37, LEAK_ROUNDS - 1], "the owner reads the writes")
         fresh.check_descriptors(before, {fresh.owner: 0}, "submitting costs nothing")
 
@@ -301,7 +314,7 @@ def check_inherited_descriptors(own, actor, stage):
     def more():
         return stage.ledger.opened_since(own, pid)
 
-    with actor.system.program() as pid:
+    with other_program(actor) as pid:
         sentence = "the program has nothing that its parent had not before"
         eventually(lambda: not more(), sentence, stage.grace, found=more)
         check(pid in stage.ledger.processes(), "the program runs")
@@ -320,7 +333,7 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
     shared = sender.make([41, 42])
     shared.share()
     for number in (3, MANY_STORAGES):
-        made = sender.request("act", "make_many", number, 43)
+        made = sender.run(make_many, number, 43)
         sent = share_separately(stage, sender, made)
         arrived = sender.send(sent, receiver)
         check.equal(arrived[0].values(), [43], "the tensors arrive")
@@ -347,10 +360,10 @@ def check_worker_program(owner, kind):
     The worker belongs to a pool or an executor (`kind`). It starts one program before
     it gets tensors, and one while it has them. The second has no more descriptors.
     """
-    with owner.pool(kind=kind) as pool:
-        without = Counter(pool.targets_of_a_program([]))
-        tensors = [owner.make([44, 45]), owner.make_long(LONG_SIZE, 46)]
-        with_both = Counter(pool.targets_of_a_program(tensors))
+    with pool_in(owner, kind=kind) as pool:
+        without = Counter(pool.run(targets_of_a_program, []))
+        tensors = [owner.make([44, 45]), owner.run(make_long, LONG_SIZE, 46)]
+        with_both = Counter(pool.run(targets_of_a_program, tensors))
     more = dict(with_both - without)
     check.equal(more, {}, f"the program of the {kind}'s worker has nothing more")
 
@@ -469,33 +482,35 @@ def test_descriptors_may_have_any_numbers(stage, channel):
     """
     for numbers_are in ("least", "large"):
         with stage.fresh() as fresh:
-            pair = (fresh.owner, fresh.peer)
+            pair, occupied = (fresh.owner, fresh.peer), []
             for sender, receiver in (pair, pair[::-1]):
                 sender.send(sender.make([1, 2]), receiver, channel)
             for actor in pair:
                 actor.drop_all()
                 if numbers_are == "large":
-                    occupy_descriptors(actor)
+                    occupied.append(occupy_descriptors(actor))
                 for descriptor in range(3) if numbers_are == "least" else ():
-                    actor.system.close_descriptor(descriptor)
+                    actor.run(close_descriptor, descriptor)
             before = fresh.holdings(*pair)
             for sender, receiver in (pair, pair[::-1]):
                 check_round_trip(sender, receiver, channel)
             sentence = "nothing is left of what was sent"
             fresh.check_descriptors(before, dict.fromkeys(pair, 0), sentence)
             if numbers_are == "large":
-                for actor in pair:
-                    actor.request("act", "release_descriptors")
+                for actor, descriptors in zip(pair, occupied, strict=True):
+                    actor.run(release_descriptors, descriptors)
 
 
 def occupy_descriptors(actor):
-    """Open all descriptors below 1100 in an actor's process.
+    """Open all descriptors below 1100 in an actor's process; return them.
 
     Raises:
         NotRun: it may not have so many.
     """
-    if why_not := actor.request("act", "occupy_descriptors", OCCUPIED_BELOW):
-        raise NotRun(why_not, Need.DESCRIPTORS)
+    occupied = actor.run(fd_actions.occupy_descriptors, OCCUPIED_BELOW)
+    if isinstance(occupied, str):
+        raise NotRun(occupied, Need.DESCRIPTORS)
+    return occupied
 
 
 def check_round_trip(sender, receiver, channel):

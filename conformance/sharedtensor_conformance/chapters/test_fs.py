@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import product
 from typing import Any
 
+from sharedtensor_conformance.chapters.process_actions import start_in_parallel
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     file_of,
@@ -22,7 +23,13 @@ from sharedtensor_conformance.chapters.shared_steps import (
     tensors_after_strategy_change,
     unthreaded_channel,
 )
+from sharedtensor_conformance.chapters.tensor_actions import (
+    make_long,
+    make_many,
+    share_each,
+)
 from sharedtensor_conformance.harness import check, clause, eventually
+from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.matrix import layouts_of
 from sharedtensor_conformance.harness.process_tree import wait_until
 
@@ -170,10 +177,12 @@ def test_name_goes_though_others_of_its_message_are_held(
     require_segment_per_storage(stage)
     for known, dropped in product((None, 0, 1), (0, 1)):
         before = stage.ledger.segments()
-        made = [sender.make_long(OWN_SEGMENT_LENGTH, number) for number in (16, 17)]
+        made = [
+            sender.run(make_long, OWN_SEGMENT_LENGTH, number) for number in (16, 17)
+        ]
         early = [] if known is None else [sender.send(made[known], receiver, channel)]
         arrived = sender.send(made, receiver, channel)
-        sender.request("drop", *(each.key for each in made))
+        sender.run(Actor.drop, *(each.key for each in made))
         if known == dropped:
             early.pop().drop()
         arrived[dropped].drop()
@@ -186,7 +195,7 @@ def test_name_goes_though_others_of_its_message_are_held(
             17 - dropped,
             "the other has its values",
         )
-        receiver.request("drop", *(each.key for each in (kept, *early)))
+        receiver.run(Actor.drop, *(each.key for each in (kept, *early)))
         none = lambda new=new: not new()  # noqa: E731
         eventually(none, "no file is there", within=stage.grace, found=new)
 
@@ -257,7 +266,7 @@ def test_large_storages_keep_no_descriptors_open(sender, receiver, stage):
     before = stage.holdings(sender, receiver)
     allowed = 0
     for count in (1, 3):
-        made = [sender.make_long(LARGE_LENGTH, number) for number in range(count)]
+        made = [sender.run(make_long, LARGE_LENGTH, number) for number in range(count)]
         arrived = sender.send(made, receiver)
         check.equal(arrived[-1].read(LARGE_LENGTH - 1), count - 1, "they arrive")
         allowed += common_files(made)
@@ -296,7 +305,7 @@ def test_storages_among_arguments_keep_no_descriptors_open(owner, peer, stage):
     }
 
     def make(count, share):
-        return share(owner.request("act", "make_many", count, 26))
+        return share(owner.run(make_many, count, 26))
 
     few = owner.start_peer([make(2, share) for share in ways.values()])
     for way, share in ways.items():
@@ -329,11 +338,11 @@ def test_process_can_be_started_with_more_storages_than_there_are_descriptors(
     owner, start_method
 ):
     """The owner can open few descriptors and starts a process with many tensors."""
-    tensors = owner.request("act", "make_many", ARGUMENT_COUNT, 27)
-    owner.request("act", "share_each", tensors)
+    tensors = owner.run(make_many, ARGUMENT_COUNT, 27)
+    owner.run(share_each, tensors)
     for each in (tensors[:1], tensors):  # descriptors of the first start may stay open
         with owner.system.exhausted("descriptors", FREE_DESCRIPTORS):
-            ended = owner.request("act", "start_in_parallel", [each], start_method)
+            ended = owner.run(start_in_parallel, [each], start_method)
         check.equal(
             owner.exit_codes(ended), [0], "the process finds its tensors, and ends"
         )
@@ -532,7 +541,7 @@ def test_only_sharing_makes_a_file_whatever_the_size(owner, peer, stage):
     """Owner and peer make a tensor of each size; then they share it."""
     for actor, length in product((owner, peer), LENGTHS):
         before = stage.ledger.segments()
-        tensor = actor.make_long(length, 3)
+        tensor = actor.run(make_long, length, 3)
         check.equal(tensor.read(length - 1), 3, "the tensor is there")
         made = stage.ledger.segments() - before
         check.equal(made, set(), f"a tensor of {4 * length} bytes has no file")
@@ -545,7 +554,7 @@ def test_file_is_as_large_as_its_storage(sender, receiver, stage):
     """The sender sends storages of less than a page, of whole pages, and of more."""
     for count in LENGTHS:
         before = stage.ledger.segments()
-        tensor = sender.make_long(count, count)
+        tensor = sender.run(make_long, count, count)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.read(count - 1), count, "the last element arrives")
         size = stage.ledger.segment_status(new_segment_name(stage, before))["size"]
@@ -711,7 +720,7 @@ def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
     for end, length in product(("leave", "kill"), (3, LARGE_LENGTH)):
         before = stage.ledger.segments()
         child = owner.start_peer()
-        tensor = owner.make_long(length, 44)
+        tensor = owner.run(make_long, length, 44)
         arrived = owner.send(tensor, child)
         tensor.drop()
         name = new_segment_name(stage, before)
@@ -743,7 +752,7 @@ def test_name_goes_with_a_message_that_nobody_can_receive(stage):
             stage.implementation.channels, (3, LARGE_LENGTH)
         ):
             child = fresh.owner.start_peer()
-            tensor = fresh.owner.make_long(length, 50)
+            tensor = fresh.owner.run(make_long, length, 50)
             fresh.owner.put(tensor, child, channel)
             name = new_segment_name(fresh, set())
             child.kill()

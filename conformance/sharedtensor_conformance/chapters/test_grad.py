@@ -5,6 +5,8 @@ from functools import partial
 from math import nan, prod
 
 from sharedtensor_conformance.chapters.extremes import extremes_of
+from sharedtensor_conformance.chapters.pools import pool_in
+from sharedtensor_conformance.chapters.record_actions import RECORDS, make_record
 from sharedtensor_conformance.chapters.shared_steps import (
     DIFFERENTIABLE,
     LENGTHS,
@@ -12,9 +14,13 @@ from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     judging,
 )
+from sharedtensor_conformance.chapters.tensor_actions import make_long
+from sharedtensor_conformance.chapters.worker_tasks import (
+    make_non_leaf,
+    write_and_return,
+)
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import BASE_ELEMENTS, layouts_of
-from sharedtensor_conformance.harness.records import RECORDS
 
 
 def make_leaf(actor, values, grad=None):
@@ -161,8 +167,8 @@ def test_grad_of_any_size_is_shared(sender, receiver):
     """The sender sends tensors with grads of any size; both write to the grads."""
     for length in LENGTHS:
         last = length - 1
-        tensor = sender.make_long(length, 5)
-        tensor.set_grad(sender.make_long(length, 6))
+        tensor = sender.run(make_long, length, 5)
+        tensor.set_grad(sender.run(make_long, length, 6))
         own, grad = tensor.grad(), sender.send(tensor, receiver).grad()
         check(grad is not None, f"the grad of {length} elements has arrived")
         for value, (writer, reader) in enumerate(((grad, own), (own, grad)), 7):
@@ -267,7 +273,7 @@ def test_non_leaf_in_an_object_is_refused_in_put(sender, receiver, channel):
     non_leaf = sender.non_leaf(make_leaf(sender, [21, 22]))
     for kind in RECORDS:
         for attributes in ((non_leaf, None), (sender.make([23]), [non_leaf])):
-            record = sender.request("act", "make_record", kind, *attributes)
+            record = sender.run(make_record, kind, *attributes)
             with refusal(f"the put of a {kind} raises"):
                 sender.put({"deep": [record]}, receiver, channel)
 
@@ -285,28 +291,28 @@ def test_non_leaf_among_the_arguments_of_a_process_is_refused(owner):
 def test_non_leaf_among_the_arguments_of_a_task_is_refused(owner):
     """The owner submits tasks with a non-leaf to a pool; each submission raises."""
     non_leaf = owner.non_leaf(make_leaf(owner, [17, 18, 19]))
-    with owner.pool() as pool:
+    with pool_in(owner) as pool:
         for on in (True, False):
             with grad_mode(owner, on), refusal("the submission raises"):
-                pool.write_and_return(non_leaf, (0,), 20)
+                pool.run(write_and_return, non_leaf, 0, 20)
 
 
 @clause("GRAD-5", vary=(), prefers="fork")
 def test_non_leaf_that_is_the_result_of_a_task_is_refused(owner):
     """Workers of a pool return a non-leaf; asking for each result raises."""
-    with owner.pool() as pool:
+    with pool_in(owner) as pool:
         for _ in range(2):
             with refusal("asking for the result raises"):
-                pool.make_non_leaf([24, 25])
+                pool.run(make_non_leaf, [24, 25])
 
 
 @clause("GRAD-5", vary=(), prefers="fork", isolated=True)
 def test_non_leaf_that_is_the_result_of_a_call_is_refused(stage):
     """Workers of an executor return a non-leaf; asking for each result raises."""
-    with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
+    with stage.fresh() as fresh, pool_in(fresh.owner, kind="executor") as pool:
         for _ in range(2):
             with refusal("asking for the result raises"):
-                pool.make_non_leaf([26, 27])
+                pool.run(make_non_leaf, [26, 27])
 
 
 @clause("GRAD-5", vary=("strategy",))

@@ -11,6 +11,12 @@ from sharedtensor_conformance.chapters.shared_steps import (
     holdings_of,
     unthreaded_channel,
 )
+from sharedtensor_conformance.chapters.tensor_actions import (
+    make_long,
+    make_many_long,
+    pickled_to_share,
+    unpickled,
+)
 from sharedtensor_conformance.harness import check, clause, refusal
 
 LARGE_LENGTH = 1 << 19
@@ -72,8 +78,8 @@ def test_handle_of_a_storage_of_any_size_and_of_another_version_is_refused(
 ):
     """The sender sends tensors of each order of magnitude, apart and sent together."""
     for length in LENGTHS:
-        apart = sender.make_long(length, 5)
-        together = sender.request("act", "make_many_long", 3, length)
+        apart = sender.run(make_long, length, 5)
+        together = sender.run(make_many_long, 3, length)
         sender.send(together, receiver, channel)
         for tensor in (apart, together[1]):
             for other in islice(
@@ -126,7 +132,7 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
 
     The second time it writes, so that what arrives is no copy that went elsewhere.
     """
-    tensor = sender.make_long(LARGE_LENGTH, 7)
+    tensor = sender.run(make_long, LARGE_LENGTH, 7)
     sender.put(tensor, receiver, channel)
     first = receiver.get(sender, channel)
     check.equal(first.read(LARGE_LENGTH - 1), 7, "it arrives")
@@ -149,15 +155,15 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
 )
 def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
     """The sender puts views with gaps, and several large tensors in one message."""
-    long = sender.make_long(LARGE_LENGTH, 9)
+    long = sender.run(make_long, LARGE_LENGTH, 9)
     half = LARGE_LENGTH // 2
     step = Layout("step", offset=1, shape=(half,), strides=(2,))
     turned = Layout("turned", offset=0, shape=(2, half), strides=(1, 2))
     expected = [half - 1, (1, half - 1)]
     payload = [sender.view(long, step), sender.view(long, turned)]
     payload += [
-        sender.make_long(LARGE_LENGTH, 10),
-        sender.make_long(LARGE_LENGTH + 1, 11),
+        sender.run(make_long, LARGE_LENGTH, 10),
+        sender.run(make_long, LARGE_LENGTH + 1, 11),
     ]
     for _ in range(2):
         sender.put(payload, receiver, channel)
@@ -184,10 +190,9 @@ def test_bytes_that_are_never_read_leave_nothing(stage, sender, receiver):
         for maker, reader in ((sender, receiver), (receiver, sender)):
             tensors = [maker.make([first, number]) for number in range(4)]
             payloads = [
-                maker.request("act", "pickled_to_share", tensor)
-                for tensor in (*tensors, *tensors)
+                maker.run(pickled_to_share, tensor) for tensor in (*tensors, *tensors)
             ]
-            arrived = reader.request("act", "unpickled", payloads[first])
+            arrived = reader.run(unpickled, payloads[first])
             check.equal(arrived.values(), tensors[first].values(), "it has its values")
             check_shared_memory(tensors[first], arrived)
             for tensor in (arrived, *tensors):

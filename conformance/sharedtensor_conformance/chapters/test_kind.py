@@ -3,6 +3,12 @@
 from functools import partial
 
 from sharedtensor_conformance.chapters.shared_steps import judging, unthreaded_channel
+from sharedtensor_conformance.chapters.tensor_actions import (
+    deep_copy,
+    pickled,
+    shallow_copy,
+    unpickled,
+)
 from sharedtensor_conformance.harness import attempt, check, clause
 
 
@@ -106,13 +112,14 @@ def test_copy_of_a_tensor_of_any_kind_is_as_it_is_or_is_refused(
     """The owner copies and pickles a tensor; the owner and a peer read the pickle."""
     tensor = owner.make_kind(tensor_kind)
     expected = tensor.describe()
-    for how in ("shallow_copy", "deep_copy"):
-        made, _ = attempt(partial(owner.request, "act", how, tensor))
+    for copy in (shallow_copy, deep_copy):
+        made, _ = attempt(partial(owner.run, copy, tensor))
         if made is not None:
-            check.equal(made.describe(), expected, f"the {how} is as the tensor")
-    content, _ = attempt(partial(owner.request, "act", "pickled", tensor))
+            sentence = f"the {copy.__name__} is as the tensor"
+            check.equal(made.describe(), expected, sentence)
+    content, _ = attempt(partial(owner.run, pickled, tensor))
     for reader in (owner, peer) if content else ():
-        made, _ = attempt(partial(reader.request, "act", "unpickled", content))
+        made, _ = attempt(partial(reader.run, unpickled, content))
         if made is not None:
             check.equal(made.describe(), expected, "what the pickle has is as it")
     check.equal(tensor.describe(), expected, "the tensor is as it was")

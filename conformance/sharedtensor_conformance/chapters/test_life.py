@@ -2,10 +2,34 @@
 
 import os
 from collections import Counter
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from sharedtensor_conformance.chapters.groups import start_together
+from sharedtensor_conformance.chapters.life_actions import (
+    drop_in_a_thread,
+    execute_program,
+    get_clones,
+    hide,
+    put_clones,
+)
+from sharedtensor_conformance.chapters.message_actions import (
+    UNPICKLING_ERRORS,
+    get_numbered_messages,
+    make_padding,
+    put_numbered_messages,
+    unpicklable,
+    unreceivable,
+)
+from sharedtensor_conformance.chapters.pool_actions import terminate_early
+from sharedtensor_conformance.chapters.pools import pool_in
+from sharedtensor_conformance.chapters.process_actions import (
+    end,
+    start_in_parallel,
+    start_in_vain,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     LEAK_ROUNDS,
     LENGTHS,
@@ -20,14 +44,38 @@ from sharedtensor_conformance.chapters.shared_steps import (
     leftovers,
     overwrite_freed_memory,
     process_counts,
+    sends_when_pickled,
     share_in_another_program,
     share_once_more,
     share_separately,
     unthreaded_channel,
     wait_until_receivable,
 )
-from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.actions import UNPICKLING_ERRORS
+from sharedtensor_conformance.chapters.storage_actions import (
+    drop_storages,
+    new_storages,
+)
+from sharedtensor_conformance.chapters.tensor_actions import (
+    collect_garbage,
+    drop_others,
+    make_long,
+    make_many,
+    make_many_long,
+    mapped_sizes,
+    positions_with_wrong_first_value,
+    positions_with_wrong_values,
+)
+from sharedtensor_conformance.harness import (
+    attempt,
+    check,
+    clause,
+    eventually,
+    refusal,
+    wire,
+)
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.channels import Channel
+from sharedtensor_conformance.harness.checks import tally
 from sharedtensor_conformance.harness.process_tree import wait_until
 
 MANY_STORAGES = 300
@@ -188,7 +236,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     child, logs = owner.start_peer(), unthreaded_channel(stage)
     child.put(child.make([41, 42, 43]), owner, channel)
     child.put({"later": child.make([44, 45])}, owner, channel)
-    logging = child.sends_when_pickled([child.make([46])], owner, logs)
+    logging = sends_when_pickled(child, [child.make([46])], owner, logs)
     child.put([child.make([47]), logging, child.make([48])], owner, channel)
     check.equal(child.leave(), 0, "the child exits normally")
     check_values_writable(owner.get(child, channel), [41, 42, 43])
@@ -214,17 +262,15 @@ def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     channels = [owner.open_channel(kind) for kind in ("queue", "joinable_queue")]
     child = owner.start_peer(arguments=channels)
     for channel in channels:
-        child.request(
-            "act", "put_numbered_messages", channel, 0, FILLING_COUNT, FILLING_SIZE
-        )
+        child.run(put_numbered_messages, channel, 0, FILLING_COUNT, FILLING_SIZE)
         channel.put(child, {"last": child.make([49, 50])})
         if queues_are == "closed":
-            channel.close(child)
-    child.exchange("leave")
+            channel.use(child, Channel.close)
+    child.start_leaving()
     wait_until(child.process.has_ended, PROMPT_EXIT)
     for channel in channels:
         pile = (channel, 0, FILLING_COUNT, FILLING_SIZE, stage.grace)
-        lost = owner.request("act", "get_numbered_messages", *pile)
+        lost = owner.run(get_numbered_messages, *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         arrived = channel.get(owner)["last"]
         check.equal(arrived.values(), [49, 50], "the tensor behind them arrives")
@@ -288,7 +334,7 @@ def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
         child = owner.start_peer()
         child.put(child.make([57, 58, 59]), owner, channel)
         wait_until_receivable(child, owner, channel)
-        child.end(how)
+        child.run_to_end(end, how)
         arrived, raised = attempt(lambda child=child: owner.get(child, channel))
         if raised is None:
             check.equal(arrived.values(), [57, 58, 59], f"it has its values ({how})")
@@ -316,16 +362,16 @@ def test_pipe_of_a_child_that_was_killed_amid_a_message_ends(owner, stage):
     """
     pipe = owner.open_channel("pipe")
     child = owner.start_peer(arguments=pipe)
-    pipe.close_writer(owner)
+    pipe.use(owner, Channel.close_writer)
     pile = (pipe, 0, LONG_MESSAGE_COUNT, LONG_MESSAGE_SIZE)
     more = (pipe, 0, LONG_MESSAGE_COUNT + 1, LONG_MESSAGE_SIZE, stage.grace)
-    writing = child.start_action("put_numbered_messages", *pile)
-    has_come = lambda: pipe.has_message(owner)  # noqa: E731
+    writing = child.start(put_numbered_messages, *pile)
+    has_come = lambda: pipe.use(owner, Channel.has_message)  # noqa: E731
     eventually(has_come, "a message, or a part of one, has come", owner.deadline)
     eventually(writing.is_waiting, "the child waits", child.deadline)
     child.kill()
     with refusal("receiving raises when all whole messages are received") as refused:
-        owner.request("act", "get_numbered_messages", *more)
+        owner.run(get_numbered_messages, *more)
     kinds = {"EOFError", "OSError"} & set(refused.error.bases)
     check(kinds, f"it says that the pipe has ended, not: {refused.error}")
 
@@ -355,7 +401,7 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
     """Both sides drop tensors of each size; the largest come last, and once more."""
 
     def send_and_drop(length):
-        tensor = sender.make_long(length, 61)
+        tensor = sender.run(make_long, length, 61)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.read(length - 1), 61, "the tensor arrives")
         tensor.drop()
@@ -393,16 +439,14 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
     sender.send(sender.make([1, 2]), receiver, "queue").drop()
     before = holdings_of(stage, sender, receiver)
     for count in STORAGE_COUNTS:
-        made = sender.request(
-            "act", "make_many_long", count, OWN_SEGMENT_LENGTH, "float64"
-        )
+        made = sender.run(make_many_long, count, OWN_SEGMENT_LENGTH, "float64")
         sender.put(made, receiver, "queue")
-        sender.request("drop", *(each.key for each in made))
+        sender.run(Actor.drop, *(each.key for each in made))
         arrived = receiver.get(sender, "queue")
         check.equal(len(arrived), count, "all tensors arrive")
-        wrong = receiver.request("act", "positions_with_wrong_first_value", arrived, 1)
+        wrong = receiver.run(positions_with_wrong_first_value, arrived, 1)
         check.equal(wrong, [], f"of {count}, the places of those with other values")
-        receiver.request("drop", *(each.key for each in arrived))
+        receiver.run(Actor.drop, *(each.key for each in arrived))
     check_no_growth(before, stage, sender, receiver)
 
 
@@ -413,23 +457,22 @@ def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, sta
     They are more than fit into a file that several may have. This is done so often that
     one file that stays each time is more than may be kept.
     """
-    source = sender.make_long(LARGE_SIZE // 4, 0)
-    held = receiver.request("act", "new_storages")
+    source = sender.run(make_long, LARGE_SIZE // 4, 0)
+    held = receiver.run(new_storages)
     route = (receiver.name, unthreaded_channel(stage))
 
     def send_and_drop(first):
         numbers = list(range(first, first + LARGE_COUNT))
-        sender.request("act", "put_clones", source, numbers, *route)
-        found = receiver.request(
-            "act",
-            "get_clones",
+        sender.run(put_clones, source, numbers, *route)
+        found = receiver.run(
+            get_clones,
             held,
             len(numbers),
             sender.name,
             unthreaded_channel(stage),
         )
         check.equal(found, numbers, "each arrives with its value")
-        receiver.request("act", "drop_storages", held, numbers)
+        receiver.run(drop_storages, held, numbers)
 
     send_and_drop(1)
     before = holdings_of(stage, sender, receiver)
@@ -446,9 +489,7 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
     """
 
     def put(channel, count):
-        owner.request(
-            "act", "put_numbered_messages", channel, 0, FILLING_COUNT, FILLING_SIZE
-        )
+        owner.run(put_numbered_messages, channel, 0, FILLING_COUNT, FILLING_SIZE)
         for number in range(count):
             tensor = owner.make([number, 68])
             channel.put(owner, tensor)
@@ -456,7 +497,7 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
 
     def get(channel, count):
         pile = (channel, 0, FILLING_COUNT, FILLING_SIZE, stage.grace)
-        lost = owner.request("act", "get_numbered_messages", *pile)
+        lost = owner.run(get_numbered_messages, *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         for number in range(count):
             arrived = channel.get(owner)
@@ -482,19 +523,19 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
     """
 
     def put(channel, count):
-        ballast = owner.request("act", "padding", TENSOR_MESSAGE_SIZE)
+        ballast = owner.run(make_padding, TENSOR_MESSAGE_SIZE)
         for _ in range(TENSOR_MESSAGE_COUNT):
-            made = owner.request("act", "make_many", count, 66)
+            made = owner.run(make_many, count, 66)
             channel.put(owner, [*share_separately(stage, owner, made), ballast])
-            owner.request("drop", *(each.key for each in made))
+            owner.run(Actor.drop, *(each.key for each in made))
         ballast.drop()
 
     def get(channel, count):
         for _ in range(TENSOR_MESSAGE_COUNT):
             *arrived, ballast = channel.get(owner)
-            wrong = owner.request("act", "positions_with_wrong_values", arrived, 66)
+            wrong = owner.run(positions_with_wrong_values, arrived, 66)
             check.equal(wrong, [], "the places of tensors with other values")
-            owner.request("drop", *(each.key for each in [*arrived, ballast]))
+            owner.run(Actor.drop, *(each.key for each in [*arrived, ballast]))
 
     check_forked_child_keeps_nothing(put, get, owner, stage)
 
@@ -521,7 +562,7 @@ def check_forked_child_keeps_nothing(put, get, owner, stage):
             check.equal(child.make([69]).values(), [69], "the child runs")
             get(channel, count)
         finally:  # otherwise its resources would be reported as leaks, too
-            channel.close(owner)
+            channel.use(owner, Channel.close)
             channel.drop(owner)
         return child
 
@@ -733,7 +774,7 @@ ARGUMENT_TESTS: dict[str, Any] = {
 def fill(actor, channel):
     """Put messages without tensors on a queue until later ones wait for room."""
     pile = (channel, 0, FILLING_COUNT, FILLING_SIZE)
-    actor.request("act", "put_numbered_messages", *pile)
+    actor.run(put_numbered_messages, *pile)
 
 
 def put_unreceived(actor, channel, count=MESSAGE_COUNT):
@@ -791,7 +832,7 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
             fill(actor, channel)
         put_unreceived(actor, channel)
         if closes:
-            channel.close(actor)
+            channel.use(actor, Channel.close)
         channel.drop(actor)
 
     def lose_all(actor):
@@ -831,7 +872,7 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     child.kill()
     stage.end_extra()
     for channel in full:
-        channel.close(owner)
+        channel.use(owner, Channel.close)
         channel.drop(owner)
     share_once_more(stage, owner)
     check_no_growth(before, stage, owner)
@@ -847,16 +888,16 @@ def test_nothing_is_left_of_arguments_whose_process_is_killed(
     It sends them like any other message, and nobody else can receive them.
     """
 
-    def start_in_vain():
-        made = owner.request("act", "make_many", ARGUMENT_COUNTS[arguments], 104)
+    def start_and_kill():
+        made = owner.run(make_many, ARGUMENT_COUNTS[arguments], 104)
         tensors = share_separately(stage, owner, made)
-        status = owner.request("act", "start_in_vain", tensors, start_method)
+        status = owner.run(start_in_vain, tensors, start_method)
         check(status != 0, "it was killed")
         owner.drop_all()
 
-    start_in_vain()
+    start_and_kill()
     before = holdings_of(stage, owner)
-    start_in_vain()
+    start_and_kill()
     check_no_growth(before, stage, owner)
 
 
@@ -995,7 +1036,7 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
     sender, receiver, channel, stage
 ):
     """What cannot be pickled is between two tensors; the next message arrives."""
-    bad = sender.unpicklable()
+    bad = sender.run(unpicklable)
 
     def fail_and_send(number):
         tensors = [sender.make([number, 141]), sender.make([number, 142])]
@@ -1026,14 +1067,14 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
     """
 
     def fail_and_start():
-        made = owner.request("act", "make_many", ARGUMENT_COUNTS[arguments], 143)
+        made = owner.run(make_many, ARGUMENT_COUNTS[arguments], 143)
         tensors = share_separately(stage, owner, made)
-        payload = [tensors, owner.unpicklable()]
-        start = lambda: owner.request("act", "start_in_vain", payload, start_method)  # noqa: E731
+        payload = [tensors, owner.run(unpicklable)]
+        start = lambda: owner.run(start_in_vain, payload, start_method)  # noqa: E731
         _, raised = attempt(start)
         check(raised is not None, "the start raises")
         sent = [tensors[:2]]
-        ended = owner.request("act", "start_in_parallel", sent, start_method)
+        ended = owner.run(start_in_parallel, sent, start_method)
         check.equal(owner.exit_codes(ended), [0], "a process can be started with them")
         check.equal(tensors[0].read(0), 143 + 1, "and writes to them")
         owner.drop_all()
@@ -1056,7 +1097,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
 
     def fail_and_send(number):
         error = ERROR_NAMES[number % len(ERROR_NAMES)]
-        bad = sender.unreceivable(error)
+        bad = sender.run(unreceivable, error)
         tensors = [sender.make([number, 144]), sender.make([number, 145])]
         sender.put([tensors[0], bad, tensors[1]], receiver, channel)
         tensors.append(sender.make([number, 146]))
@@ -1070,7 +1111,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
             check.equal(received.values(), tensor.values(), "the next message arrives")
         for tensor in (*tensors, *arrived, bad):
             tensor.drop()
-        receiver.collect_garbage()
+        receiver.run(collect_garbage)
 
     fail_and_send(143)
     before = holdings_of(stage, sender, receiver)
@@ -1094,7 +1135,7 @@ def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
         arrived = child.send(its, owner)
         onward = owner.send(arrived, peer)
         check.equal(held.values(), [150 + number, 1], "the child holds both")
-        ended = child.leave() if how == "normally" else child.end(how)
+        ended = child.leave() if how == "normally" else child.run_to_end(end, how)
         check.equal(ended, code, f"the child ends {how}")
         check.equal(mine.values(), [150 + number, 1], f"it stays ({how})")
         check_shared_memory(arrived, onward)
@@ -1120,8 +1161,8 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
                     if other is not actor:
                         arrived = actor.send(tensor, other)
                         check.equal(arrived.values(), [170, 171], "it arrives")
-                        arrived.hide(place)
-                tensor.hide(place)
+                        arrived.actor.run(hide, arrived.key, place)
+                tensor.actor.run(hide, tensor.key, place)
         for actor in actors:
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
@@ -1142,7 +1183,7 @@ def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_
         tensor = owner.make([0, 0])
         tensor.share()
         for number, task in enumerate(("write index", "exit with 0", "exit with None")):
-            result = owner.start_together(task, 2, [tensor], start_method)
+            result = start_together(owner, task, 2, [tensor], start_method)
             check.equal(result, None, "all have ended well")
             written = [(number + 1) * (100 + index) for index in range(2)]
             check.equal(tensor.values(), written, "each has written at its index")
@@ -1253,13 +1294,28 @@ def check_only_own_descriptors(own, program, stage):
     check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
 
 
+@contextmanager
+def as_a_program(actor):
+    """Make an actor replace itself by another program, which is killed in the end."""
+    actor.ensure_started()
+    actor.ask("run", execute_program)
+    with suppress(wire.WireClosed):
+        answer = actor.process.wire.receive(wire.after(actor.deadline))
+        actor.result(answer, "become another program")
+    tally.remote_calls += 1
+    try:
+        yield
+    finally:
+        actor.kill()
+
+
 def check_first_to_share_gives_back(stage):
     """Check that what a process makes once, for all that it shares, goes as well."""
     with stage.fresh(alone=True) as fresh:
         first = fresh.owner
         own = Counter(first.system.targets())
         first.start_peer(arguments=[first.make([200, 201])])
-        with first.as_a_program():
+        with as_a_program(first):
             check_only_own_descriptors(own, first, fresh)
 
 
@@ -1276,12 +1332,10 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     counts = holdings_of(stage, owner, peer)
     own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
-    others = share_separately(
-        stage, owner, owner.request("act", "make_many", MANY_STORAGES, 205)
-    )
+    others = share_separately(stage, owner, owner.run(make_many, MANY_STORAGES, 205))
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
-    with child.as_a_program():
+    with as_a_program(child):
         check_only_own_descriptors(own, child, stage)
         check_values_writable(mine, [201, 202])
         onward = owner.send(arrived, peer)
@@ -1304,7 +1358,7 @@ def test_received_tensor_outlives_its_channel(owner, peer, stage):
         channel.put(owner, tensor)
         pairs.append((tensor, channel.get(child)))
         for actor in (child, owner):
-            channel.close(actor)
+            channel.use(actor, Channel.close)
             channel.drop(actor)
     for tensor, arrived in pairs:
         check_shared_memory(tensor, arrived, child.send(arrived, owner))
@@ -1316,10 +1370,10 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
 
     def let_go(actor, tensor, number):
         if number % 2:
-            tensor.drop_in_a_thread()
+            tensor.actor.run(drop_in_a_thread, tensor.key)
         else:
-            tensor.hide("a cycle")
-            actor.collect_garbage()
+            tensor.actor.run(hide, tensor.key, "a cycle")
+            actor.run(collect_garbage)
 
     def send_and_let_go(number):
         tensor = sender.make([number, 221])
@@ -1345,11 +1399,11 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     """
 
     def leave_a_pool():
-        tensors = owner.request("act", "make_many", FILLING_COUNT, 60)
-        with owner.pool() as pool:
-            pool.terminate_early(tensors)
+        tensors = owner.run(make_many, FILLING_COUNT, 60)
+        with pool_in(owner) as pool:
+            pool.actor.run(terminate_early, pool.remote, tensors)
         owner.drop_all()
-        owner.collect_garbage()
+        owner.run(collect_garbage)
 
     leave_a_pool()
     share_once_more(stage, owner)
@@ -1382,15 +1436,15 @@ def test_what_stays_of_one_message_keeps_nothing_of_others(
 ):
     """A tensor of the first message stays on either side; the rest is dropped."""
     for side in (sender, receiver):
-        first = sender.request("act", "make_many", SMALL_COUNT, 1)
+        first = sender.run(make_many, SMALL_COUNT, 1)
         arrived = sender.send(first, receiver, channel)
         kept = (first if side is sender else arrived)[SMALL_COUNT // 2]
         drop_all_but(kept, first, arrived)
         before = holdings_of(stage, sender, receiver)
         for number in range(LEAK_ROUNDS):
-            made = sender.request("act", "make_many", SMALL_COUNT, number)
+            made = sender.run(make_many, SMALL_COUNT, number)
             got = sender.send(made, receiver, channel)
-            wrong = receiver.request("act", "positions_with_wrong_values", got, number)
+            wrong = receiver.run(positions_with_wrong_values, got, number)
             check.equal(wrong, [], "each tensor arrives with its value")
             drop_all_but(None, *((made, got)[:: -1 if number % 2 else 1]))
         check_no_growth(before, stage, sender, receiver)
@@ -1465,16 +1519,16 @@ def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage
     length = 1 << 14  # 64 KiB
     count = MAX_COMMON_SEGMENT // (4 * length) + 4
     for side in (sender, receiver):
-        mapped = receiver.request("act", "mapped_sizes")
+        mapped = receiver.run(mapped_sizes)
         files = stage.ledger.sizes_of_files()
-        made = sender.request("act", "make_many_long", count, length)
+        made = sender.run(make_many_long, count, length)
         arrived = sender.send(made, receiver)
         kept = (made if side is sender else arrived)[1]
         drop_all_but(kept, made, arrived)
 
         def found(in_use):
             named = stage.ledger.sizes_of_files()
-            now = receiver.request("act", "mapped_sizes")
+            now = receiver.run(mapped_sizes)
             return max(
                 bytes_kept(named, files, in_use, stage),  # noqa: B023
                 bytes_kept(now, mapped, in_use, stage),  # noqa: B023
@@ -1495,16 +1549,14 @@ def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
     """
     for side in (sender, receiver):
         files = stage.ledger.sizes_of_files()
-        made = sender.request(
-            "act", "make_many", MAX_COMMON_SEGMENT // PAGE + SMALL_COUNT, 40
-        )
+        made = sender.run(make_many, MAX_COMMON_SEGMENT // PAGE + SMALL_COUNT, 40)
         arrived = sender.send(made, receiver)
-        wrong = receiver.request("act", "positions_with_wrong_values", arrived, 40)
+        wrong = receiver.run(positions_with_wrong_values, arrived, 40)
         check.equal(wrong, [], "each tensor arrives with its value")
         kept = (made if side is sender else arrived)[SMALL_COUNT]
         value = kept.values()
         for actor in (sender, receiver):
-            actor.request("act", "drop_all_but", [kept] if actor is side else [])
+            actor.run(drop_others, [kept] if actor is side else [])
 
         def found(in_use):
             named = stage.ledger.sizes_of_files()
@@ -1523,7 +1575,7 @@ def test_common_segment_goes_with_the_last_of_its_storages(
     sender.send(sender.make([1, 2]), receiver, channel).drop()
     before = holdings_of(stage, sender, receiver)
     for _ in range(LEAK_ROUNDS):
-        made = sender.request("act", "make_many", SMALL_COUNT, 30)
+        made = sender.run(make_many, SMALL_COUNT, 30)
         arrived = sender.send(made, receiver, channel)
         last = arrived[2]
         drop_all_but(made[0], made)

@@ -9,6 +9,17 @@ from contextlib import contextmanager
 
 import pytest
 
+from sharedtensor_conformance.chapters.load_actions import (
+    fill_buffers,
+    get_batches,
+    put_batches,
+    send_from_reading_end,
+    use_buffers,
+)
+from sharedtensor_conformance.chapters.message_actions import (
+    get_numbered_messages,
+    put_numbered_messages,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     check_no_growth,
     claimed_queues,
@@ -18,6 +29,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     wait_for_all,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.outcomes import Broken, DeadlineExceeded
 
 ENDLESS_BATCHES = 100_000
@@ -47,7 +59,7 @@ def with_room_limit(kind):
 
 def keep_putting(worker, channel, size=LARGE_SIZE):
     """Make a worker put batches without end; return the pending request."""
-    return worker.start_action("put_batches", channel, 0, ENDLESS_BATCHES, size)
+    return worker.start(put_batches, channel, 0, ENDLESS_BATCHES, size)
 
 
 def partly_written_size(kind):
@@ -64,7 +76,7 @@ def wait_until_blocked(worker, pending, channel, consumer):
 
     If a batch is written in parts, the worker has then written only a part of one.
     """
-    there = lambda: channel.has_message(consumer)  # noqa: E731
+    there = lambda: channel.use(consumer, Channel.has_message)  # noqa: E731
     eventually(there, "batches can be received", worker.deadline)
     # The worker puts several batches before there is no room.
     eventually(pending.is_waiting, f"{worker.name} waits for room", worker.deadline)
@@ -101,7 +113,7 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
             tensor.write(0, 7)
             onward = owner.send(tensor, peer)
             check.equal(onward.values(), [7, -number], "it can be written and sent on")
-        channel.close(owner)
+        channel.use(owner, Channel.close)
         channel.drop(owner)
         stage.end_extra()
         for actor in (owner, peer):
@@ -120,8 +132,8 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     """A child puts 3 MB that nobody receives, calls `cancel_join_thread`, and exits."""
     channel = owner.open_channel("queue")
     worker = owner.start_peer(arguments=channel)
-    worker.request("act", "put_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
-    channel.cancel_join_thread(worker)
+    worker.run(put_batches, channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    channel.use(worker, Channel.cancel_join_thread)
     check.equal(worker.leave(), 0, "it exits normally")
 
 
@@ -133,10 +145,8 @@ implementation puts the content of large messages elsewhere.
 
 def fill_pipe(worker, channel):
     """Put more than fits into a pipe, in large messages and in many small ones."""
-    worker.request("act", "put_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
-    worker.request(
-        "act", "put_numbered_messages", channel, 0, FILLING_COUNT, FILLING_SIZE
-    )
+    worker.run(put_batches, channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    worker.run(put_numbered_messages, channel, 0, FILLING_COUNT, FILLING_SIZE)
 
 
 ORDERS = (
@@ -157,8 +167,10 @@ def test_worker_may_cancel_the_join_at_any_time(owner, kind):
     Nobody receives what they put.
     """
     does = {
-        "cancel": lambda worker, channel: channel.cancel_join_thread(worker),
-        "close": lambda worker, channel: channel.close(worker),
+        "cancel": lambda worker, channel: channel.use(
+            worker, Channel.cancel_join_thread
+        ),
+        "close": lambda worker, channel: channel.use(worker, Channel.close),
         "put": lambda worker, channel: channel.put(worker, worker.make([1, 2])),
         "put a pile": fill_pipe,
     }
@@ -176,9 +188,9 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     """A child puts 3 MB and returns; the owner receives all while it is exiting."""
     channel = owner.open_channel("queue")
     worker = owner.start_peer(arguments=channel)
-    worker.request("act", "put_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    worker.run(put_batches, channel, 0, EPOCH_BATCHES, LARGE_SIZE)
     worker.start_leaving()
-    wrong = owner.request("act", "get_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    wrong = owner.run(get_batches, channel, 0, EPOCH_BATCHES, LARGE_SIZE)
     check.equal(wrong, [], "each batch arrives")
     check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
 
@@ -191,14 +203,10 @@ def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
         killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
         for number in range(PER_WORKER):
             for worker, first in ((killed, 0), (other, 10)):
-                worker.request(
-                    "act", "put_batches", channel, first + number, 1, SMALL_SIZE
-                )
-        channel.flush(killed)
+                worker.run(put_batches, channel, first + number, 1, SMALL_SIZE)
+        channel.use(killed, Channel.flush)
         killed.kill()
-        other.request(
-            "act", "put_batches", channel, 10 + PER_WORKER, PER_WORKER, SMALL_SIZE
-        )
+        other.run(put_batches, channel, 10 + PER_WORKER, PER_WORKER, SMALL_SIZE)
         attempts = [
             attempt(lambda c=channel: c.get(owner)) for _ in range(3 * PER_WORKER)
         ]
@@ -228,9 +236,7 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
         pending = keep_putting(killed, channel, partly_written_size(kind))
         wait_until_blocked(killed, pending, channel, owner)
         killed.kill()
-        waiting = other.start_action(
-            "put_batches", channel, ENDLESS_BATCHES, 1, SMALL_SIZE
-        )
+        waiting = other.start(put_batches, channel, ENDLESS_BATCHES, 1, SMALL_SIZE)
         found = []
         while ENDLESS_BATCHES not in found:
             arrived, refused = attempt(lambda c=channel: c.get(owner))
@@ -253,13 +259,13 @@ def test_pipe_whose_writers_have_gone_says_so(owner):
     pipes = [owner.open_channel("pipe") for _ in range(2)]
     consumer, worker = (owner.start_peer(arguments=pipes) for _ in range(2))
     for pipe in pipes:
-        pipe.close(owner)
-        pipe.close_writer(consumer)
-        worker.request("act", "put_batches", pipe, 0, PER_WORKER, SMALL_SIZE)
+        pipe.use(owner, Channel.close)
+        pipe.use(consumer, Channel.close_writer)
+        worker.run(put_batches, pipe, 0, PER_WORKER, SMALL_SIZE)
     closed, killed = pipes
-    closed.close_writer(worker)
+    closed.use(worker, Channel.close_writer)
     for pipe in pipes:
-        wrong = consumer.request("act", "get_batches", pipe, 0, PER_WORKER, SMALL_SIZE)
+        wrong = consumer.run(get_batches, pipe, 0, PER_WORKER, SMALL_SIZE)
         check.equal(wrong, [], "what was sent arrives")
     check_end_of_pipe(lambda: closed.get(consumer), "its writing end was closed")
     waiting = killed.waiting(consumer)
@@ -292,17 +298,17 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
     for unread in UNREAD_COUNTS:
         pipe = owner.open_channel("duplex_pipe")
         child = owner.start_peer(arguments=pipe)
-        pipe.close_writer(owner)
-        pipe.close_reader(child)
-        owner.request("act", "send_from_reading_end", pipe, unread)
+        pipe.use(owner, Channel.close_writer)
+        pipe.use(child, Channel.close_reader)
+        owner.run(send_from_reading_end, pipe, unread)
         worker_puts = (pipe, 0, PER_WORKER, SMALL_SIZE)
-        child.request("act", "put_numbered_messages", *worker_puts)
+        child.run(put_numbered_messages, *worker_puts)
         pipe.put(child, {"last": child.make([unread, 9])})
         if ends_by == "closing":
-            pipe.close_writer(child)
+            pipe.use(child, Channel.close_writer)
         else:
             check.equal(child.leave(), 0, "it exits normally")
-        lost = owner.request("act", "get_numbered_messages", *worker_puts, 0)
+        lost = owner.run(get_numbered_messages, *worker_puts, 0)
         check.equal(lost, [], f"what is lost where {unread} messages were not read")
         with judging("LIFE-5"):
             arrived = pipe.get(owner)["last"]
@@ -323,18 +329,14 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
         ]
         worker = owner.start_peer(arguments=channels)
         for channel in channels:
-            pending = worker.start_action(
-                "put_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
-            )
-            wrong = owner.request(
-                "act", "get_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
-            )
+            pending = worker.start(put_batches, channel, 0, EPOCH_BATCHES, SMALL_SIZE)
+            wrong = owner.run(get_batches, channel, 0, EPOCH_BATCHES, SMALL_SIZE)
             check.equal(wrong, [], "each batch arrives")
             pending.answer()
         check.equal(worker.leave(), 0, "the worker exits")
         stage.end_extra()
         for channel in channels:
-            channel.close(owner)
+            channel.use(owner, Channel.close)
             channel.drop(owner)
 
     owner.send(owner.make([1, 2]), peer).drop()
@@ -358,12 +360,8 @@ def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, 
 
     def epoch():
         for channel in channels:
-            pending = worker.start_action(
-                "put_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
-            )
-            wrong = owner.request(
-                "act", "get_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
-            )
+            pending = worker.start(put_batches, channel, 0, EPOCH_BATCHES, SMALL_SIZE)
+            wrong = owner.run(get_batches, channel, 0, EPOCH_BATCHES, SMALL_SIZE)
             check.equal(wrong, [], "each batch arrives")
             pending.answer()
 
@@ -384,15 +382,15 @@ def circulating_buffers(owner, kind):
     empty, filled = owner.open_channel(kind), owner.open_channel(with_room_limit(kind))
     workers = [owner.start_peer(arguments=[empty, filled]) for _ in range(2)]
     made = [owner.make([-1] * ELEMENTS) for _ in range(BUFFERS)]
-    pending = [worker.start_action("fill_buffers", empty, filled) for worker in workers]
+    pending = [worker.start(fill_buffers, empty, filled) for worker in workers]
 
-    def use_buffers():
+    def use():
         arguments = empty, filled, made, ROUNDS
-        wrong = owner.request("act", "use_buffers", *arguments)
+        wrong = owner.run(use_buffers, *arguments)
         check.equal(wrong, [], "each buffer has what was filled in last, in all places")
 
     try:
-        yield use_buffers, workers
+        yield use, workers
     except DeadlineExceeded:
         raise  # the owner may not answer either; all processes are replaced
     except Broken:

@@ -4,6 +4,16 @@ The processes of a test write and read in turn in many rounds, without remote ca
 between. So a test finds a write that becomes visible a few microseconds too late.
 """
 
+from sharedtensor_conformance.chapters.mem_actions import (
+    add_under_a_lock,
+    make_lock,
+    make_turns,
+    read_while_written,
+    take_turns,
+    write_and_end,
+    write_in_turn_by_messages,
+    write_while_read,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_for_all,
@@ -42,7 +52,7 @@ def write_in_turn(actors, channel):
     names = [actor.name for actor in actors]
     tensors = share_with_all(actors)
     pending = [
-        actor.start_action("write_in_turn_by_messages", names, channel, own, ROUNDS)
+        actor.start(write_in_turn_by_messages, names, channel, own, ROUNDS)
         for actor, own in zip(actors, tensors, strict=True)
     ]
     for actor, wrong in zip(actors, wait_for_all(*pending), strict=True):
@@ -84,7 +94,7 @@ def test_what_a_process_wrote_before_it_ended_is_read_after_join(stage):
         for number, how in enumerate(WAYS_TO_END):
             child = fresh.owner.start_peer()
             arrived = fresh.owner.send(tensor, child)
-            child.write_and_end(arrived, 30 + number, how)
+            child.run_to_end(write_and_end, arrived, 30 + number, how)
             check.equal(tensor.values(), [30 + number] * 4, f"it ended {how}")
 
 
@@ -93,7 +103,7 @@ def test_primitives_order_writes(stage, start_method):
     """Owner and a child write to a tensor each in turn, by each of the primitives."""
     with stage.fresh() as fresh:  # the standard library keeps the memory of a barrier
         owner = fresh.owner
-        made = [owner.request("act", "make_turns", p, start_method) for p in PRIMITIVES]
+        made = [owner.run(make_turns, p, start_method) for p in PRIMITIVES]
         child = owner.start_peer(arguments=made)
         received = child.arguments
         for primitive, own, its in zip(PRIMITIVES, made, received, strict=True):
@@ -107,7 +117,7 @@ def write_in_turn_by(primitive, actors, turns):
     """
     tensors = share_with_all(actors)
     pending = [
-        actor.start_action("write_in_turn", turns[place], place, tensors[place], ROUNDS)
+        actor.start(take_turns, turns[place], place, tensors[place], ROUNDS)
         for place, actor in enumerate(actors)
     ]
     for actor, wrong in zip(actors, wait_for_all(*pending), strict=True):
@@ -118,14 +128,14 @@ def write_in_turn_by(primitive, actors, turns):
 @clause("MEM-4")
 def test_no_update_under_a_lock_is_lost(owner, start_method):
     """Owner and a child add to one element at once, each time under a lock."""
-    locks = [owner.request("act", "make_lock", k, start_method) for k in LOCKS]
+    locks = [owner.run(make_lock, k, start_method) for k in LOCKS]
     child = owner.start_peer(arguments=locks)
     for own, its in zip(locks, child.arguments, strict=True):
         tensor = owner.make([0, 0])
         arrived = owner.send(tensor, child)
         wait_for_all(
-            owner.start_action("add_under_a_lock", own, tensor, ROUNDS),
-            child.start_action("add_under_a_lock", its, arrived, ROUNDS),
+            owner.start(add_under_a_lock, own, tensor, ROUNDS),
+            child.start(add_under_a_lock, its, arrived, ROUNDS),
         )
         check.equal(tensor.values(), [2 * ROUNDS, 0], "each update is there")
 
@@ -138,7 +148,7 @@ def test_element_that_is_written_meanwhile_is_read_whole(sender, receiver, stage
     arrived = sender.send(tensor, receiver, channel)
     written = HALVES_DIFFER, WRITES, receiver.name, channel
     _, found = wait_for_all(
-        sender.start_action("write_while_read", tensor, *written),
-        receiver.start_action("read_while_written", arrived, sender.name, channel),
+        sender.start(write_while_read, tensor, *written),
+        receiver.start(read_while_written, arrived, sender.name, channel),
     )
     check(set(found) <= set(HALVES_DIFFER), f"each value was written: {found[:5]}")

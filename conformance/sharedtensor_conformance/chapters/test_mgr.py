@@ -12,6 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from sharedtensor_conformance.chapters.message_actions import (
+    get_messages_of_sizes,
+    put_messages_of_sizes,
+)
+from sharedtensor_conformance.chapters.process_actions import (
+    close_descriptor,
+    ignore_signal,
+    open_pipe,
+    set_umask,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
     files_of_storages,
@@ -19,6 +29,12 @@ from sharedtensor_conformance.chapters.shared_steps import (
     strategy_set,
     unthreaded_channel,
     wait_for_all,
+)
+from sharedtensor_conformance.chapters.tensor_actions import (
+    drop_others,
+    make_long,
+    make_many,
+    share_each,
 )
 from sharedtensor_conformance.harness import (
     attempt,
@@ -189,7 +205,7 @@ def share_large(actor):
 
     A segment of this size is not kept for later use.
     """
-    tensor = actor.make_long(1 << 20, 18)
+    tensor = actor.run(make_long, 1 << 20, 18)
     tensor.share()
     return tensor
 
@@ -265,7 +281,7 @@ def test_manager_goes_away_after_its_users_were_killed(stage):
 def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
     with stage.fresh(alone=True) as fresh:
-        fresh.owner.system.open_pipe()
+        fresh.owner.run(open_pipe)
         pipes = {
             name for name in fresh.owner.system.targets() if name.startswith("pipe:")
         }
@@ -366,8 +382,8 @@ def test_messages_without_tensors_start_no_manager(stage, strategy):
             pairs = [(fresh.owner, child), (child, fresh.owner)]
             for sender, receiver in pairs[: 1 if kind in ONE_WAY_CHANNELS else 2]:
                 arguments = channel, None, PLAIN_SIZES
-                sent = receiver.start_action("get_messages_of_sizes", *arguments)
-                sender.request("act", "put_messages_of_sizes", *arguments)
+                sent = receiver.start(get_messages_of_sizes, *arguments)
+                sender.run(put_messages_of_sizes, *arguments)
                 check.equal(sent.answer(), [], "each message arrives as it was sent")
         check.equal(fresh.ledger.managers(), [], "nobody has needed a manager")
 
@@ -377,7 +393,7 @@ def test_process_without_standard_streams_is_served(stage, strategy):
     """The owner closes its standard streams, and starts the manager then."""
     with stage_before_manager(stage, strategy) as fresh:
         for descriptor in range(3):
-            fresh.owner.system.close_descriptor(descriptor)
+            fresh.owner.run(close_descriptor, descriptor)
         share_and_send(fresh.owner, fresh.peer)
         share_and_send(fresh.peer, fresh.owner)
         kill_all_and_wait(stage, fresh)
@@ -479,7 +495,7 @@ def test_umask_does_not_matter(stage, strategy):
     for mask in EXTREME_UMASKS:
         with stage_before_manager(stage, strategy) as fresh:
             for actor in (fresh.owner, fresh.peer):
-                actor.system.set_umask(mask)
+                actor.run(set_umask, mask)
             share_and_send(fresh.owner, fresh.peer)
             share_and_send(fresh.peer, fresh.owner)
             names = fresh.ledger.segments()
@@ -543,7 +559,7 @@ def test_names_that_others_made_go_with_the_client_that_held_them_last(stage):
         kept = share_and_send(owner, fresh.bystander)
         before, held = fresh.ledger.segments(), []
         for number in range(fresh.kept + 2):
-            tensor = owner.make_long(LARGE_LENGTH, number)
+            tensor = owner.run(make_long, LARGE_LENGTH, number)
             held.append(owner.send(tensor, peer))
             tensor.drop()
         found = [tensor.read(LARGE_LENGTH - 1) for tensor in held]
@@ -765,7 +781,7 @@ def test_signals_to_its_clients_do_not_end_the_manager(stage):
         managers = {manager["pid"] for manager in fresh.ledger.managers()}
         for actor in (owner, peer):
             for number in numbers:
-                actor.system.ignore_signal(number)
+                actor.run(ignore_signal, number)
         for number in numbers:
             os.killpg(os.getpgid(owner.pid), number)
         ended = lambda: not bystander.is_alive()  # noqa: E731
@@ -1023,11 +1039,11 @@ def test_names_go_that_were_dropped_while_the_manager_read_nothing(stage):
         names = {}
         for client in goes_on:
             before = fresh.ledger.segments()
-            made = client.request("act", "make_many", MANY_NAMES, 69)
-            client.request("act", "share_each", made)
+            made = client.run(make_many, MANY_NAMES, 69)
+            client.run(share_each, made)
             names[client] = fresh.ledger.segments() - before
         with managers_stopped(fresh):
-            wait_for_all(*(one.start_action("drop_all_but", []) for one in goes_on))
+            wait_for_all(*(one.start(drop_others, []) for one in goes_on))
         for client, how in zip(goes_on, ("received", "shared", "ended"), strict=True):
             goes_on[client]()
             sentence = f"what a client dropped is removed when it has {how}"

@@ -13,6 +13,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     several_strategies,
     strategy_set,
 )
+from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.matrix import LAYOUTS
 
@@ -147,7 +148,7 @@ def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
 def test_storage_of_any_size_is_mapped_once(sender, receiver):
     """The sender sends tensors of any size twice; the receiver sends each back."""
     for length in LENGTHS:
-        tensor = sender.make_long(length, 5)
+        tensor = sender.run(make_long, length, 5)
         first, second = (sender.send(tensor, receiver) for _ in range(2))
         found = second.address()
         check.equal(found, first.address(), f"both have one address ({length})")

@@ -7,6 +7,7 @@ import stat
 from contextlib import contextmanager
 from functools import partial
 
+from sharedtensor_conformance.chapters.process_actions import set_umask
 from sharedtensor_conformance.chapters.shared_steps import (
     check_no_growth,
     check_shared_memory,
@@ -20,6 +21,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_until_receivable,
 )
+from sharedtensor_conformance.chapters.tensor_actions import make_long, make_many
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.outcomes import Unsupported
 
@@ -111,9 +113,9 @@ def test_segments_of_any_size_and_number_are_closed_to_others(sender, receiver, 
     Another user tries to open each file.
     """
     before = stage.ledger.segments()
-    alone = [sender.make_long(length, 1) for length in SEGMENT_LENGTHS]
+    alone = [sender.run(make_long, length, 1) for length in SEGMENT_LENGTHS]
     arrived = [sender.send(tensor, receiver) for tensor in alone]
-    together = sender.request("act", "make_many", NAME_COUNT, 2)
+    together = sender.run(make_many, NAME_COUNT, 2)
     arrived += sender.send(together, receiver)
     check.equal(arrived[-1].values(), [1 + NAME_COUNT], "the tensors arrive")
     names = stage.ledger.segments() - before
@@ -152,11 +154,11 @@ def named_sockets(managers):
 @contextmanager
 def umask(actor, mask):
     """Set the umask of `actor` to `mask` during the block."""
-    before = actor.system.set_umask(mask)
+    before = actor.run(set_umask, mask)
     try:
         yield
     finally:
-        actor.system.set_umask(before)
+        actor.run(set_umask, before)
 
 
 @clause("SEC-1", "SEC-4", vary=("strategy",))
@@ -481,7 +483,7 @@ def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
 
     Who has it takes no other file for it, whatever a handle names.
     """
-    tensor = sender.make_long(OWN_SEGMENT_LENGTH, 34)
+    tensor = sender.run(make_long, OWN_SEGMENT_LENGTH, 34)
     first, then = "is sent for the first time", "is there"
     for state, lies in ((first, LIES), (then, [x for x in LIES if x != "outside"])):
         for how in lies:

@@ -11,6 +11,12 @@ from sharedtensor_conformance.chapters.bundle_checks import (
     make_bundle_with_grads,
 )
 from sharedtensor_conformance.chapters.extremes import extremes_of
+from sharedtensor_conformance.chapters.message_actions import pickles_when_pickled
+from sharedtensor_conformance.chapters.record_actions import (
+    RECORDS,
+    describe_record,
+    make_record,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
     check_private_memory,
@@ -18,9 +24,17 @@ from sharedtensor_conformance.chapters.shared_steps import (
     judging,
     unthreaded_channel,
 )
+from sharedtensor_conformance.chapters.tensor_actions import (
+    deep_copy,
+    make_long,
+    pickled,
+    read_array,
+    shallow_copy,
+    unpickled,
+    write_array,
+)
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
-from sharedtensor_conformance.harness.records import RECORDS
 
 
 @clause("SHARE-1")
@@ -290,14 +304,20 @@ def test_array_over_the_tensor_survives_the_send(sender, receiver, channel):
     array = tensor.array()
     arrived, refused = attempt(lambda: sender.send(tensor, receiver, channel))
     others = [sender.make([60, 61, 62, 63]) for _ in range(8)]
-    check.equal(array.read_array(2), 33, "the array reads what it read before")
-    array.write_array(1, 320)
+    check.equal(
+        array.actor.run(read_array, array, 2), 33, "the array reads what it read before"
+    )
+    array.actor.run(write_array, array, 1, 320)
     check.equal(tensor.values(), [31, 320, 33, 34], "the tensor reads its write")
     check.equal(others[-1].values(), [60, 61, 62, 63], "no other tensor is hit")
     if refused is None:
         check.equal(arrived.values(), [31, 320, 33, 34], "and so does the receiver")
         arrived.write(3, 340)
-        check.equal(array.read_array(3), 340, "the array reads the receiver's write")
+        check.equal(
+            array.actor.run(read_array, array, 3),
+            340,
+            "the array reads the receiver's write",
+        )
 
 
 @clause("SHARE-10", may_corrupt=True, profiles=("share",), vary=("strategy",))
@@ -306,11 +326,11 @@ def test_array_over_the_tensor_survives_sharing(sender, receiver):
     tensor = sender.make([41, 42, 43])
     array = tensor.array()
     _, refused = attempt(tensor.share)
-    array.write_array(0, 410)
+    array.actor.run(write_array, array, 0, 410)
     check.equal(tensor.values(), [410, 42, 43], "the tensor reads the array's write")
     if refused is None:
         arrived = sender.send(tensor, receiver)
-        array.write_array(2, 430)
+        array.actor.run(write_array, array, 2, 430)
         check.equal(arrived.values(), [410, 42, 430], "and so does the receiver")
 
 
@@ -324,24 +344,28 @@ def test_array_over_a_tensor_of_any_size_survives_the_move(sender, receiver):
     for length in LENGTHS:
         last = length - 1
         for is_asked in (True, False):
-            tensor = sender.make_long(length, 5)
+            tensor = sender.run(make_long, length, 5)
             array = tensor.array()
             if is_asked:
                 attempt(tensor.share)
             arrived, refused = attempt(partial(sender.send, tensor, receiver))
-            array.write_array(last, 6)
+            array.actor.run(write_array, array, last, 6)
             check.equal(tensor.read(last), 6, f"the tensor reads the write ({length})")
             if refused is None:
                 check.equal(arrived.read(last), 6, "and so does the receiver")
                 arrived.write(last, 7)
-                found = array.read_array(last)
+                found = array.actor.run(read_array, array, last)
                 check.equal(found, 7, f"the array reads that of the other ({length})")
-            before = array.read_array(last)
+            before = array.actor.run(read_array, array, last)
             tensor.drop()
-            found = array.read_array(last)
+            found = array.actor.run(read_array, array, last)
             check.equal(found, before, f"also without the sender's tensor ({length})")
-            array.write_array(last, 8)
-            check.equal(array.read_array(last), 8, "the array reads its own write")
+            array.actor.run(write_array, array, last, 8)
+            check.equal(
+                array.actor.run(read_array, array, last),
+                8,
+                "the array reads its own write",
+            )
             if refused is None:
                 found = arrived.read(last)
                 check.equal(found, 8, f"the receiver reads that write ({length})")
@@ -377,7 +401,7 @@ def test_clone_of_a_shared_tensor_of_any_size_is_private(sender, receiver):
     """Both sides clone tensors of any size, and write to them after that."""
     for length in LENGTHS:
         last = length - 1
-        tensor = sender.make_long(length, 5)
+        tensor = sender.run(make_long, length, 5)
         arrived = sender.send(tensor, receiver)
         clones = [tensor.clone(), arrived.clone()]
         for value, writer in enumerate((arrived, tensor), 6):
@@ -526,15 +550,13 @@ def test_pickle_that_no_channel_carries_copies_the_values(sender, receiver):
         arrived = pickler.send(tensor, other)
         for actor, own in ((pickler, tensor), (other, arrived)):
             before = own.values()
-            content, refused = attempt(
-                partial(actor.request, "act", "pickled", {"state": [own]})
-            )
+            content, refused = attempt(partial(actor.run, pickled, {"state": [own]}))
             if refused:
                 check.equal(own.values(), before, "what is refused has its values")
                 continue
             own.write(2, 64 + own.read(2))
             copies = [
-                reader.request("act", "unpickled", content)["state"][0]
+                reader.run(unpickled, content)["state"][0]
                 for reader in (pickler, other, pickler, other)
             ]
             for made in copies:
@@ -548,12 +570,10 @@ def test_pickle_outlives_the_tensor_and_its_process(owner):
     child = owner.start_peer()
     private, shared = child.make([65, 66]), child.make([67, 68])
     child.send(shared, owner).drop()
-    content, refused = attempt(
-        partial(child.request, "act", "pickled", [private, shared])
-    )
+    content, refused = attempt(partial(child.run, pickled, [private, shared]))
     check.equal(child.leave(), 0, "the child exits normally")
     if refused is None:
-        first, second = owner.request("act", "unpickled", content)
+        first, second = owner.run(unpickled, content)
         check.equal(first.values(), [65, 66], "the pickle of a private tensor is whole")
         check.equal(second.values(), [67, 68], "and so is that of a shared one")
         check_private_memory(first, second)
@@ -568,8 +588,8 @@ def test_deep_copy_copies_the_values(sender, receiver):
         before = own.values()
         made, refused = attempt(
             lambda actor=actor, own=own: [
-                actor.request("act", "deep_copy", own),
-                actor.request("act", "deep_copy", {"deep": (own,)})["deep"][0],
+                actor.run(deep_copy, own),
+                actor.run(deep_copy, {"deep": (own,)})["deep"][0],
             ]
         )
         check.equal(own.values(), before, "the tensor has its values")
@@ -587,12 +607,12 @@ def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
     there = sender.send(module, receiver)
     for actor, own in ((sender, module), (receiver, there)):
         made = []
-        deep, refused = attempt(partial(actor.request, "act", "deep_copy", own))
+        deep, refused = attempt(partial(actor.run, deep_copy, own))
         if refused is None:
             made.append(deep)
-        content, refused = attempt(partial(actor.request, "act", "pickled", own))
+        content, refused = attempt(partial(actor.run, pickled, own))
         if refused is None:
-            made.append(actor.request("act", "unpickled", content))
+            made.append(actor.run(unpickled, content))
         for of in (actor.parameters, actor.buffers):
             for name, tensor in of(own).items():
                 alike = [of(one)[name] for one in made]
@@ -610,7 +630,7 @@ than a small one.
 
 def deep_copies(value, actor, other):
     """Return a deep copy of a value in `actor`, in a list; an empty list if refused."""
-    made, refused = attempt(partial(actor.request, "act", "deep_copy", value))
+    made, refused = attempt(partial(actor.run, deep_copy, value))
     return [] if refused else [made]
 
 
@@ -619,10 +639,10 @@ def copies_by_pickle(value, actor, other):
 
     The list is empty if the value cannot be pickled.
     """
-    content, refused = attempt(partial(actor.request, "act", "pickled", value))
+    content, refused = attempt(partial(actor.run, pickled, value))
     if refused:
         return []
-    return [one.request("act", "unpickled", content) for one in (actor, other)]
+    return [one.run(unpickled, content) for one in (actor, other)]
 
 
 def first_and_last(tensor):
@@ -635,7 +655,7 @@ def check_large_copies(sender, receiver, copies):
 
     `copies` is `deep_copies` or `copies_by_pickle`.
     """
-    tensor = sender.request("act", "make_long", LARGE_LENGTH, 81)
+    tensor = sender.run(make_long, LARGE_LENGTH, 81)
     arrived = sender.send(tensor, receiver)
     for actor, own, other in (
         (sender, tensor, receiver),
@@ -709,20 +729,18 @@ def check_object_copies(sender, receiver, copies):
     for number, kind in enumerate(RECORDS):
         tensors = [sender.make([10 * number + n, 83]) for n in range(2)]
         rest = {"deep": [tensors[1]]}
-        record = sender.request("act", "make_record", kind, tensors[0], rest)
+        record = sender.run(make_record, kind, tensors[0], rest)
         arrived = sender.send([record], receiver)[0]
         for actor, own, other in (
             (sender, record, receiver),
             (receiver, arrived, sender),
         ):
-            _, first, second = actor.request("act", "describe_record", own)
+            _, first, second = actor.run(describe_record, own)
             ours = [first, second["deep"][0]]
             before = [one.values() for one in ours]
             theirs = []
             for made in copies(own, actor, other):
-                found, first, second = made.actor.request(
-                    "act", "describe_record", made
-                )
+                found, first, second = made.actor.run(describe_record, made)
                 check.equal(found, kind, "the copy is of the class of the object")
                 theirs.append([first, second["deep"][0]])
                 values = [one.values() for one in theirs[-1]]
@@ -818,9 +836,9 @@ def test_pickle_made_while_a_message_is_made_copies_the_values(
     tensor = sender.make([86, 87])
     for _ in range(2):
         before = tensor.values()
-        made = sender.request("act", "pickles_when_pickled", tensor)
+        made = sender.run(pickles_when_pickled, tensor)
         if content := sender.send(made, receiver, channel):
-            copies = [receiver.request("act", "unpickled", content) for _ in range(2)]
+            copies = [receiver.run(unpickled, content) for _ in range(2)]
             for one in copies:
                 check.equal(one.values(), before, "a copy has the values")
             check_private_memory(tensor, *copies)
@@ -895,11 +913,11 @@ def test_module_and_its_state_are_aliases_in_a_deep_copy(sender, receiver):
 def test_shallow_copy_is_an_alias(sender, receiver):
     """Both sides copy a tensor, before and after it is sent."""
     tensor = sender.make([1, 2, 3, 4, 5, 6], shape=(6,))
-    early = sender.request("act", "shallow_copy", tensor)
+    early = sender.run(shallow_copy, tensor)
     arrived = sender.send(tensor, receiver)
-    late = receiver.request("act", "shallow_copy", {"in": arrived})["in"]
-    made = [early, sender.request("act", "shallow_copy", tensor)]
-    made.append(receiver.request("act", "shallow_copy", arrived))
+    late = receiver.run(shallow_copy, {"in": arrived})["in"]
+    made = [early, sender.run(shallow_copy, tensor)]
+    made.append(receiver.run(shallow_copy, arrived))
     for one, own in zip(made, (tensor, tensor, arrived), strict=True):
         check.equal(one.same_object_as(own), False, "it is another tensor")
         check.equal(one.shape(), own.shape(), "of the same shape")

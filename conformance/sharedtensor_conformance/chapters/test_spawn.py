@@ -5,15 +5,24 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from sharedtensor_conformance.harness import check, clause, eventually, refusal
-from sharedtensor_conformance.harness.tasks import (
+from sharedtensor_conformance.chapters.group_actions import (
     END_INTERVAL,
     EXIT_STATUSES,
     FAILING_INDICES,
     MESSAGES,
     SLOW_END_INTERVAL,
     message_of,
+    start_group,
 )
+from sharedtensor_conformance.chapters.groups import (
+    group_from_a_thread,
+    group_of,
+    start_together,
+)
+from sharedtensor_conformance.chapters.interruptions import send_signal
+from sharedtensor_conformance.chapters.module_actions import missing_in_module
+from sharedtensor_conformance.chapters.process_actions import raise_on_sigint
+from sharedtensor_conformance.harness import check, clause, eventually, refusal
 
 SHORT_TIMEOUT = 0.2
 """The short timeout, in seconds, of joins and waits."""
@@ -90,7 +99,7 @@ def test_each_process_is_called_once_with_its_index(owner, start_method):
     What it adds shows whether it began with the memory of the owner, as after a fork.
     """
     tensor, other = zeros(owner, 4), zeros(owner, 3)
-    result = owner.start_together("write memory", 3, [tensor, other], start_method)
+    result = start_together(owner, "write memory", 3, [tensor, other], start_method)
     check.equal(result, None, "the call returns None when all have ended")
     first = 1100 if start_method == "fork" else 100
     written = [first, first + 1, first + 2]
@@ -102,7 +111,7 @@ def test_each_process_is_called_once_with_its_index(owner, start_method):
 def test_spawn_is_called_with_index_and_arguments(owner):
     """The owner calls spawn(), which starts two processes by that start method."""
     tensor = zeros(owner, 3)
-    result = owner.start_together("write memory", 2, [tensor], "spawn()")
+    result = start_together(owner, "write memory", 2, [tensor], "spawn()")
     check.equal(result, None, "the call returns None when all have ended")
     check.equal(tensor.values(), [100, 101, 0], "each has written at its index")
 
@@ -114,7 +123,7 @@ def test_tensor_that_was_received_is_shared_with_every_process(
     """The peer sends a tensor; the owner starts two processes with it."""
     tensor = zeros(peer, 3)
     arrived = peer.send(tensor, owner)
-    owner.start_together("write index", 2, [arrived], start_method)
+    start_together(owner, "write index", 2, [arrived], start_method)
     check.equal(tensor.values(), [100, 101, 0], "the peer reads what they wrote")
 
 
@@ -122,7 +131,7 @@ def test_tensor_that_was_received_is_shared_with_every_process(
 def test_context_is_joined_later(owner, start_method):
     """The owner starts two processes without joining, and joins twice."""
     tensor = zeros(owner, 2)
-    group = owner.start_group("write index", 2, [tensor], start_method)
+    group = group_of(owner, "write index", 2, [tensor], start_method)
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
     joined = [group.join() for _ in pids]  # one call for each process is enough
@@ -146,7 +155,7 @@ def check_repeated_joins(owner: Any, method: str) -> None:
     `method` is the start method, or ``"spawn()"``.
     """
     for task in ("second raises", "second exits", "second is killed"):
-        group = owner.start_group(task, 3, [zeros(owner, 3)], method)
+        group = group_of(owner, task, 3, [zeros(owner, 3)], method)
         told = join_until_done(group, 3)
         check(isinstance(told, dict), f"joining raises; it returned {told!r} ({task})")
         for turn in range(4):
@@ -158,7 +167,7 @@ def check_repeated_joins(owner: Any, method: str) -> None:
 def test_exception_ends_the_others_and_is_told(owner, start_method, stage):
     """Process 1 raises while the others wait; the owner joins."""
     tensor = zeros(owner, 3)
-    group = owner.start_group("second raises", 3, [tensor], start_method)
+    group = group_of(owner, "second raises", 3, [tensor], start_method)
     pids = group.pids()
     told = group.join()
     check_join_error(told, "ProcessRaisedException")
@@ -173,7 +182,7 @@ def test_exception_ends_the_others_and_is_told(owner, start_method, stage):
 @clause("SPAWN-4", **END_TESTS)
 def test_exception_is_told_by_the_call_that_joins(owner, start_method):
     """Process 1 raises while process 0 waits; starting joins at once."""
-    told = owner.start_together("second raises", 2, [zeros(owner, 2)], start_method)
+    told = start_together(owner, "second raises", 2, [zeros(owner, 2)], start_method)
     check_join_error(told, "ProcessRaisedException")
     check.equal(told["error_index"], 1, "it names the index")
 
@@ -186,7 +195,7 @@ def test_text_of_an_exception_is_told_whole(owner, start_method):
     raised["second raises below many calls"] = short
     raised["second raises what cannot be sent"] = short
     for task, text in raised.items():
-        told = owner.start_together(task, 2, [zeros(owner, 2)], start_method)
+        told = start_together(owner, task, 2, [zeros(owner, 2)], start_method)
         check_join_error(told, "ProcessRaisedException", error_index=1)
         check(text in told["message"], f"its text is there ({task})")
 
@@ -194,7 +203,7 @@ def test_text_of_an_exception_is_told_whole(owner, start_method):
 @clause("SPAWN-5", **END_TESTS_OF_EACH_METHOD)
 def test_exit_status_is_told(owner, start_method):
     """Process 1 exits with status 7 while process 0 waits."""
-    told = owner.start_together("second exits", 2, [zeros(owner, 2)], start_method)
+    told = start_together(owner, "second exits", 2, [zeros(owner, 2)], start_method)
     check_join_error(told, "ProcessExitedException")
     check.equal(told["error_index"], 1, "it names the index")
     check.equal(told["exit_code"], 7, "and the status")
@@ -203,7 +212,7 @@ def test_exit_status_is_told(owner, start_method):
 @clause("SPAWN-5", **END_TESTS_OF_EACH_METHOD)
 def test_signal_is_told(owner, start_method):
     """Process 1 is killed while process 0 waits."""
-    told = owner.start_together("second is killed", 2, [zeros(owner, 2)], start_method)
+    told = start_together(owner, "second is killed", 2, [zeros(owner, 2)], start_method)
     check_join_error(told, "ProcessExitedException")
     check.equal(told["error_index"], 1, "it names the index")
     check.equal(told["exit_code"], -9, "and the signal")
@@ -215,7 +224,7 @@ def test_each_signal_is_told(owner, start_method):
     """The outside ends process 1 by one signal or another while process 0 waits."""
     for ending in FATAL_SIGNALS:
         payload = [zeros(owner, 2)]
-        group = owner.start_group("wait", 2, payload, start_method)
+        group = group_of(owner, "wait", 2, payload, start_method)
         pids = group.pids()
         os.kill(pids[1], ending)
         told = group.join()
@@ -243,9 +252,9 @@ def check_interrupt_reported(owner: Any, method: str, within: float) -> None:
         method: the start method, or ``"spawn()"``.
         within: the time limit in seconds.
     """
-    owner.system.raise_on_sigint()
+    owner.run(raise_on_sigint)
     for task in ("wait", "second interrupts itself"):
-        group = owner.start_group(task, 2, [zeros(owner, 2)], method)
+        group = group_of(owner, task, 2, [zeros(owner, 2)], method)
         pids = group.pids()
         check(group.is_ready(2), "both have begun")
         if task == "wait":
@@ -267,7 +276,7 @@ def test_each_call_is_told_its_own_end(owner, start_method):
     """
     for task in in_each_order(list(EXPECTED_ERRORS)):
         kind, fields, words = EXPECTED_ERRORS[task]
-        told = owner.start_together(task, 2, [zeros(owner, 2)], start_method)
+        told = start_together(owner, task, 2, [zeros(owner, 2)], start_method)
         if not kind:
             check.equal(told, None, f"the call returns None ({task})")
             continue
@@ -307,7 +316,7 @@ def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
     Every second time a thread joins that has not started them.
     """
     for turn, (task, count) in enumerate(FAILING_GROUPS):
-        group = owner.start_group(task, count, [zeros(owner, 5)], start_method)
+        group = group_of(owner, task, count, [zeros(owner, 5)], start_method)
         pids = group.pids()
         told = join_until_done(group, count, in_a_thread=turn % 2 == 1)
         check_join_error(told, "ProcessRaisedException")
@@ -336,12 +345,12 @@ STATUS_BY_TASK: dict[str, int] = {
 def test_each_status_is_told(owner, start_method):
     """Process 1 exits with one status or another, or with that of a good end."""
     for task, status in STATUS_BY_TASK.items():
-        told = owner.start_together(task, 2, [zeros(owner, 2)], start_method)
+        told = start_together(owner, task, 2, [zeros(owner, 2)], start_method)
         check_join_error(
             told, "ProcessExitedException", error_index=1, exit_code=status
         )
     tensor = zeros(owner, 2)
-    told = owner.start_together("second exits with None", 2, [tensor], start_method)
+    told = start_together(owner, "second exits with None", 2, [tensor], start_method)
     check.equal(told, None, "sys.exit(None) is a good end")
     check.equal(tensor.values(), [100, 0], "and the other one has written")
 
@@ -350,7 +359,7 @@ def test_each_status_is_told(owner, start_method):
 def test_two_processes_that_are_killed_end_the_others(owner, start_method):
     """Processes 0 and 2 of four are killed; the owner joins."""
     task = "first and third are killed"
-    group = owner.start_group(task, 4, [zeros(owner, 4)], start_method)
+    group = group_of(owner, task, 4, [zeros(owner, 4)], start_method)
     pids = group.pids()
     told = join_until_done(group, 4)
     check_join_error(told, "ProcessExitedException", exit_code=-9)
@@ -365,12 +374,12 @@ def test_groups_of_any_number_are_joined(owner, start_method):
     tensor = zeros(owner, 13)
     expected = [0] * 13
     for count in (1, 5, 12, 1):
-        told = owner.start_together("write index", count, [tensor], start_method)
+        told = start_together(owner, "write index", count, [tensor], start_method)
         check.equal(told, None, "the call returns None when all have ended")
         for index in range(count):
             expected[index] += 100 + index
         check.equal(tensor.values(), expected, "each has written once, at its index")
-    group = owner.start_group("write index", 2, [tensor], start_method)
+    group = group_of(owner, "write index", 2, [tensor], start_method)
     told = join_until_done(group, 2, in_a_thread=True)
     check.equal(told, True, "a thread that has not started them can join them")
 
@@ -392,7 +401,7 @@ def test_tensors_of_each_dtype_are_shared_with_every_process(
     tensors = [owner.make([0, 1, 2], dtype=name) for name in dtypes]
     for tensor in tensors:
         tensor.share()
-    told = owner.start_together("write index", 2, tensors, start_method)
+    told = start_together(owner, "write index", 2, tensors, start_method)
     check.equal(told, None, "all have ended well")
     for name, tensor in zip(dtypes, tensors, strict=True):
         check.equal(tensor.values(), [100, 102, 2], f"{name} has what both wrote")
@@ -401,7 +410,7 @@ def test_tensors_of_each_dtype_are_shared_with_every_process(
 @clause("SPAWN-6", **END_TESTS)
 def test_join_is_bounded_though_processes_end(owner, start_method):
     """Six processes end one by one; the owner joins for longer than one pause."""
-    group = owner.start_group("end in turn", 6, [zeros(owner, 6)], start_method)
+    group = group_of(owner, "end in turn", 6, [zeros(owner, 6)], start_method)
     pids = group.pids()
     check(group.is_ready(6), "all have begun")
     check.equal(group.join(0), False, "joining for no time says that some run")
@@ -416,7 +425,7 @@ def test_join_is_bounded_though_processes_end(owner, start_method):
 @clause("SPAWN-6", **END_TESTS)
 def test_time_of_a_join_does_not_begin_anew_when_a_process_ends(owner, start_method):
     """One of two processes ends when the time is almost over; the other goes on."""
-    group = owner.start_group("end slowly in turn", 2, [zeros(owner, 2)], start_method)
+    group = group_of(owner, "end slowly in turn", 2, [zeros(owner, 2)], start_method)
     pids = group.pids()
     check(group.is_ready(2), "both have begun")
     check.equal(
@@ -434,7 +443,7 @@ def test_time_of_a_join_does_not_begin_anew_when_a_process_ends(owner, start_met
 def test_join_is_bounded(owner, start_method):
     """Two processes wait; the owner joins for a short while, or none; they wait on."""
     payload = [zeros(owner, 2)]
-    group = owner.start_group("wait", 2, payload, start_method)
+    group = group_of(owner, "wait", 2, payload, start_method)
     pids = group.pids()
     for timeout in (SHORT_TIMEOUT, 0, 0.0, SHORT_TIMEOUT / 1000):
         check.equal(group.join(timeout), False, f"join({timeout}) says they run")
@@ -449,7 +458,7 @@ def test_join_is_bounded(owner, start_method):
 def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     """Process 1 of four raises when the others wait, all of which ignore SIGTERM."""
     task = "second of four raises, others refuse to end"
-    group = owner.start_group(task, 4, [zeros(owner, 4)], start_method)
+    group = group_of(owner, task, 4, [zeros(owner, 4)], start_method)
     pids = group.pids()
     told = group.join(grace=SHORT_TIMEOUT)
     check_join_error(told, "ProcessRaisedException", error_index=1)
@@ -473,7 +482,7 @@ def test_no_process_runs_when_the_call_that_joins_them_was_interrupted(
     with stage.fresh() as fresh:
         joining, started = join_in_the_call(stage, fresh, start_method)
         with refusal("the call raises what the handler raised") as refused:
-            fresh.owner.system.interrupt("keyboard interrupt")
+            send_signal(fresh.owner, "keyboard interrupt")
             joining.answer()
         raised = refused.error.type
         check.equal(raised, "KeyboardInterrupt", "that is what it raises")
@@ -495,8 +504,8 @@ def check_end_with_starter(stage: Any, method: str) -> None:
     `method` is the start method, or ``"spawn()"``.
     """
     with stage.fresh() as fresh:
-        fresh.owner.system.raise_on_sigint()
-        group = fresh.owner.start_group("wait", 3, [zeros(fresh.owner, 3)], method)
+        fresh.owner.run(raise_on_sigint)
+        group = group_of(fresh.owner, "wait", 3, [zeros(fresh.owner, 3)], method)
         pids = group.pids()
         check(group.is_ready(3), "all have begun")
         fresh.owner.kill()
@@ -534,11 +543,11 @@ def join_in_the_call(stage: Any, fresh: Any, method: str) -> tuple[Any, dict[int
         The call, and the command of each process by its id.
     """
     owner = fresh.owner
-    owner.system.raise_on_sigint()
+    owner.run(raise_on_sigint)
     tensor = zeros(owner, 3)
     arrived = owner.send(tensor, fresh.peer)
     before = fresh.ledger.processes()
-    joining = owner.start_action("start_group", "wait", 3, [tensor], method, True)
+    joining = owner.start(start_group, "wait", 3, [tensor], method, True)
     eventually(
         lambda: arrived.values() == [100, 101, 102],
         "all have begun",
@@ -570,9 +579,9 @@ def check_outlive_thread(owner: Any, method: str) -> None:
 
     `method` is the start method, or ``"spawn()"``.
     """
-    owner.system.raise_on_sigint()
+    owner.run(raise_on_sigint)
     task, payload = "end in turn and say so", [zeros(owner, 2)]
-    group = owner.start_group_in_a_thread(task, 2, payload, method)
+    group = group_from_a_thread(owner, task, 2, payload, method)
     check.equal(
         join_until_done(group, 2), True, "joining says that all have ended well"
     )
@@ -584,7 +593,7 @@ def test_drop_in_module_has_the_functions_and_their_exceptions(owner):
     """The owner looks up what programs that start groups of processes name."""
     functions = ["spawn", "start_processes"]
     exceptions = ["ProcessRaisedException", "ProcessExitedException"]
-    missing = owner.module.lacks([*functions, *exceptions])
+    missing = owner.run(missing_in_module, [*functions, *exceptions])
     check.equal(missing, [], "the drop-in module has all of them")
 
 
@@ -602,7 +611,7 @@ SPAWN_TESTS: dict[str, Any] = {
 def test_context_that_spawn_returns_is_joined_later(owner):
     """The owner calls spawn() without joining, and joins what it returns."""
     tensor = zeros(owner, 2)
-    group = owner.start_group("write index", 2, [tensor], "spawn()")
+    group = group_of(owner, "write index", 2, [tensor], "spawn()")
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
     joined = [group.join() for _ in pids]  # one call for each process is enough
@@ -613,7 +622,7 @@ def test_context_that_spawn_returns_is_joined_later(owner):
 @clause("SPAWN-4", **SPAWN_TESTS)
 def test_exception_is_told_by_spawn(owner):
     """Process 1 raises while process 0 waits; spawn() joins at once."""
-    told = owner.start_together("second raises", 2, [zeros(owner, 2)], "spawn()")
+    told = start_together(owner, "second raises", 2, [zeros(owner, 2)], "spawn()")
     check_join_error(told, "ProcessRaisedException", error_index=1)
     check("the worker's own words" in told["message"], "and what was raised")
 
@@ -622,7 +631,7 @@ def test_exception_is_told_by_spawn(owner):
 def test_exception_is_told_by_the_context_that_spawn_returns(owner):
     """Process 1 raises while process 0 waits and ignores SIGTERM; the owner joins."""
     task = "second raises, others refuse to end"
-    group = owner.start_group(task, 2, [zeros(owner, 2)], "spawn()")
+    group = group_of(owner, task, 2, [zeros(owner, 2)], "spawn()")
     pids = group.pids()
     check_join_error(
         group.join(), "ProcessRaisedException", error_index=1, error_pid=pids[1]
@@ -634,7 +643,7 @@ def test_exception_is_told_by_the_context_that_spawn_returns(owner):
 def test_exit_status_and_signal_are_told_by_spawn(owner):
     """Process 1 exits with status 7, and is killed, while process 0 waits."""
     for task, code in (("second exits", 7), ("second is killed", -9)):
-        told = owner.start_together(task, 2, [zeros(owner, 2)], "spawn()")
+        told = start_together(owner, task, 2, [zeros(owner, 2)], "spawn()")
         check_join_error(told, "ProcessExitedException", error_index=1, exit_code=code)
 
 

@@ -1,5 +1,14 @@
 """Chapter START: what a child gets from its parent under each start method."""
 
+from sharedtensor_conformance.chapters.groups import start_together
+from sharedtensor_conformance.chapters.module_actions import (
+    look_up_context,
+    start_method_of_context,
+)
+from sharedtensor_conformance.chapters.process_actions import (
+    start_with_named_arguments,
+    strategy_of_a_child,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
     check_private_memory,
@@ -8,6 +17,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     several_strategies,
     strategy_set,
 )
+from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import check, clause, refusal
 
 
@@ -66,8 +76,8 @@ def test_named_argument_of_a_process_is_shared_with_it(owner, start_method):
     The process waits for that, and adds 1 to the first element of both.
     """
     later, other = owner.make([25, 26]), owner.make([27, 28, 29])
-    what = ("start_with_named_arguments", later, other, 250, start_method)
-    ended = owner.exit_codes([owner.request("act", *what)])
+    status = owner.run(start_with_named_arguments, later, other, 250, start_method)
+    ended = owner.exit_codes([status])
     check.equal(ended, [0], "the process finds its arguments, and ends")
     check.equal(later.values(), [251, 26], "it read the owner's write, and added 1")
     check.equal(other.values(), [28, 28, 29], "the owner reads the process's write")
@@ -112,7 +122,7 @@ def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
 @clause("START-4", start_methods=("fork",), vary=(), private=True)
 def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
     """The owner forks with a tensor of each size; both write, each to an end of it."""
-    tensors = [owner.make_long(length, 46) for length in LENGTHS]
+    tensors = [owner.run(make_long, length, 46) for length in LENGTHS]
     child = owner.start_peer(arguments=tensors)
     for length, inherited, own in zip(LENGTHS, child.arguments, tensors, strict=True):
         inherited.write(0, 47)
@@ -139,7 +149,7 @@ def test_argument_that_is_not_shared_is_private_to_processes_started_together(ow
     """
     private, shared = owner.make([0, 0, 0]), owner.make([0, 0, 0])
     shared.share()
-    owner.start_together("write index", 3, [private, shared], "fork")
+    start_together(owner, "write index", 3, [private, shared], "fork")
     with judging("START-3"):
         check.equal(shared.values(), [100, 101, 102], "each has written")
     check.equal(private.values(), [0, 0, 0], "the owner's own is as it was")
@@ -152,7 +162,7 @@ def test_unknown_start_method_is_refused(owner, peer):
     for actor in (owner, peer):
         for name in ("spawned", "Fork", "fork-server", ""):
             with refusal(f"{name!r} is refused") as refused:
-                actor.module.try_context(name)
+                actor.run(look_up_context, name)
             is_one = "ValueError" in refused.error.bases
             check(is_one, "the exception is a ValueError")
 
@@ -161,9 +171,9 @@ def test_unknown_start_method_is_refused(owner, peer):
 def test_known_start_method_is_accepted_after_a_refusal(owner, start_method):
     """The owner is refused one context and gets the next."""
     with refusal("a name that is no start method is refused"):
-        owner.module.try_context("sporn")
-    owner.module.try_context(start_method)
-    found = owner.module.context_start_method(start_method)
+        owner.run(look_up_context, "sporn")
+    owner.run(look_up_context, start_method)
+    found = owner.run(start_method_of_context, start_method)
     check.equal(found, start_method, "the context is that of the method asked for")
 
 
@@ -208,5 +218,5 @@ def test_child_of_a_child_starts_with_the_strategy_of_its_parent(
         peer = fresh.peer
         for name in sorted({*several_strategies(peer)} - {strategy}):
             with strategy_set(peer, name):
-                found = peer.request("act", "strategy_of_a_child", start_method)
+                found = peer.run(strategy_of_a_child, start_method)
             check.equal(found, name, "the child has the strategy of its parent then")

@@ -15,6 +15,21 @@ from sharedtensor_conformance.chapters.shared_steps import (
     holdings_of,
     judging,
 )
+from sharedtensor_conformance.chapters.storage_actions import (
+    drop_storages,
+    get_storages,
+    make_storages,
+    new_storages,
+    put_storages,
+    rewrite_storages,
+    share_storages,
+    wrong_storages,
+)
+from sharedtensor_conformance.chapters.tensor_actions import collect_garbage
+from sharedtensor_conformance.chapters.thread_actions import (
+    start_idle_thread,
+    stop_idle_threads,
+)
 from sharedtensor_conformance.harness import check, clause
 
 LENGTHS = (
@@ -61,12 +76,12 @@ class Holder:
 
     def __init__(self, actor, held=None, numbers=()):
         self.actor = actor
-        self.held = held or actor.request("act", "new_storages")
+        self.held = held or actor.run(new_storages)
         self.numbers = set(numbers)
 
-    def act(self, what, *arguments):
+    def act(self, action, *arguments):
         """Make the process execute an action on its collection of storages."""
-        return self.actor.request("act", what, self.held, *arguments)
+        return self.actor.run(action, self.held, *arguments)
 
 
 class Exchange:
@@ -104,7 +119,7 @@ class Exchange:
     def make_lengths(self, holder, lengths):
         """Make a process make a storage of each of these lengths."""
         first = self.made + 1
-        holder.act("make_storages", first, lengths)
+        holder.act(make_storages, first, lengths)
         self.made += len(lengths)
         holder.numbers |= set(range(first, self.made + 1))
 
@@ -113,28 +128,28 @@ class Exchange:
         channel = self.rng.choice(self.channels)
         numbers = self.choose(sender.numbers, share)
         to = receiver.actor
-        sender.act("put_storages", numbers, to.name, channel)
-        found = receiver.act("get_storages", sender.actor.name, channel)
+        sender.act(put_storages, numbers, to.name, channel)
+        found = receiver.act(get_storages, sender.actor.name, channel)
         check.equal(found, numbers, "the message arrives")
         receiver.numbers |= set(numbers)
 
     def write(self, holder, turn):
         """Make a process write to some of its storages in the round `turn`."""
         numbers = self.choose(holder.numbers, 0.3)
-        holder.act("rewrite_storages", numbers, turn)
+        holder.act(rewrite_storages, numbers, turn)
         self.added |= dict.fromkeys(numbers, turn)
 
     def drop(self, holder, share):
         """Make a process drop about this share of its storages."""
         numbers = self.choose(holder.numbers, share)
-        holder.act("drop_storages", numbers)
-        holder.actor.collect_garbage()
+        holder.act(drop_storages, numbers)
+        holder.actor.run(collect_garbage)
         holder.numbers -= set(numbers)
 
     def verify(self, when):
         """Check every element of all storages in each process."""
         for holder in self.holders:
-            wrong = holder.act("wrong_storages", self.added)
+            wrong = holder.act(wrong_storages, self.added)
             where = f"{holder.actor.name} {when}"
             with judging("SHARE-12"):
                 check.equal(wrong, [], f"the storages with other values in {where}")
@@ -147,9 +162,9 @@ class Exchange:
         """Make, send, write, check and drop storages in the round `turn`."""
         for holder in self.holders[::2]:
             if turn == IDLE_THREAD_ROUNDS[0]:
-                holder.actor.request("act", "start_idle_thread")
+                holder.actor.run(start_idle_thread)
             if turn == IDLE_THREAD_ROUNDS[1]:
-                holder.actor.request("act", "stop_idle_threads")
+                holder.actor.run(stop_idle_threads)
         order = list(self.holders)
         self.rng.shuffle(order)
         for holder in order[:2]:
@@ -223,7 +238,7 @@ def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
         if turn % FORK_INTERVAL == 0 and turn < ROUNDS:
             exchange.make_random(parent)
             exchange.send(parent, exchange.holders[1])  # shares some of them
-            parent.act("share_storages")
+            parent.act(share_storages)
             child = owner.start_peer(arguments=[parent.held])
             inherited = Holder(child, child.arguments[0], parent.numbers)
             exchange.holders.append(inherited)
@@ -251,17 +266,17 @@ def test_what_was_shared_last_before_a_fork_takes_nothing_with_it(stage):
     """
     for length, parent_is_first in product(PARTIAL_PAGE_LENGTHS, (True, False)):
         with stage.fresh() as fresh:
-            held = fresh.owner.request("act", "new_storages")
+            held = fresh.owner.run(new_storages)
             parent = Holder(fresh.owner, held)
-            parent.act("make_storages", 1, [length])
-            parent.act("share_storages")
+            parent.act(make_storages, 1, [length])
+            parent.act(share_storages)
             child = fresh.owner.start_peer(arguments=[held], start_method="fork")
             both = [parent, Holder(child, child.arguments[0])]
             for number, holder in enumerate(both):
-                holder.act("make_storages", 10 * (number + 1), [1, 3, 5])
-                holder.act("share_storages")
+                holder.act(make_storages, 10 * (number + 1), [1, 3, 5])
+                holder.act(share_storages)
             for holder in both if parent_is_first else both[::-1]:
-                holder.act("drop_storages", [1])
-                holder.actor.collect_garbage()
-                wrong = [each.act("wrong_storages", {}) for each in both]
+                holder.act(drop_storages, [1])
+                holder.actor.run(collect_garbage)
+                wrong = [each.act(wrong_storages, {}) for each in both]
                 check.equal(wrong, [[], []], "what was shared later has its values")

@@ -11,7 +11,13 @@ from sharedtensor_conformance.chapters.shared_steps import (
     strategy_set,
     unthreaded_channel,
 )
+from sharedtensor_conformance.chapters.strat_actions import (
+    strategies_after_a_change,
+    strategy_of_a_program,
+)
 from sharedtensor_conformance.harness import check, clause, refusal
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.threads import in_a_thread
 
 FASTEST_START: dict[str, Any] = {
     "vary": (),
@@ -47,9 +53,7 @@ def test_change_of_the_returned_set_changes_no_strategy(owner, peer):
     """Owner and peer empty the set of strategies that they got, and add one."""
     for actor in (owner, peer):
         names = all_strategies(actor)
-        again, settable = actor.request(
-            "act", "strategies_after_a_change", "no_such_strategy"
-        )
+        again, settable = actor.run(strategies_after_a_change, "no_such_strategy")
         check.equal(sorted(again), names, "a later call returns what the first did")
         check.equal(settable, names, "the same strategies can be set, and no other")
 
@@ -71,11 +75,13 @@ def test_strategy_that_was_set_is_that_of_each_thread(owner, peer):
     for actor in (owner, peer):
         for name in all_strategies(actor):
             with strategy_set(actor, name):
-                found = actor.in_a_thread("module", "get_sharing_strategy")
+                found = actor.run(
+                    in_a_thread, Actor.call_module, "get_sharing_strategy"
+                )
                 check.equal(found, name, "another thread has the one that was set")
         with strategy_set(actor, actor.module.get_sharing_strategy()):
             for name in all_strategies(actor):
-                actor.in_a_thread("module", "set_sharing_strategy", name)
+                actor.run(in_a_thread, Actor.call_module, "set_sharing_strategy", name)
                 found = actor.module.get_sharing_strategy()
                 check.equal(found, name, "what another thread sets is the current one")
 
@@ -246,7 +252,7 @@ def test_default_strategy_is_the_same_whatever_the_program_before_has_set(owner)
     """A program that is started by one with another strategy says which it has."""
     for name in several_strategies(owner):
         with strategy_set(owner, name):
-            found = owner.request("act", "strategy_of_a_program", {}, {})
+            found = owner.run(strategy_of_a_program, {}, {})
         sentence = f"the default is file_descriptor, though its starter has {name}"
         check.equal(found, "file_descriptor", sentence)
 
@@ -266,6 +272,6 @@ ENVIRONMENTS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
 def test_default_strategy_is_the_same_with_any_limits(owner):
     """Programs that are started with low limits say which strategy they have."""
     for surroundings, (limits, variables) in ENVIRONMENTS.items():
-        found = owner.request("act", "strategy_of_a_program", limits, variables)
+        found = owner.run(strategy_of_a_program, limits, variables)
         sentence = f"the default is file_descriptor ({surroundings})"
         check.equal(found, "file_descriptor", sentence)

@@ -6,23 +6,48 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.interruptions import interrupt_at_each_place
+from sharedtensor_conformance.chapters.interruption_actions import (
+    HANDLER_MESSAGE,
+    HANDLERS,
+    KINDS,
+    count_places,
+    interrupt_drops,
+    write_in_child,
+)
+from sharedtensor_conformance.chapters.interruptions import (
+    interrupt_at_each_place,
+    raising,
+    send_signal,
+)
+from sharedtensor_conformance.chapters.process_actions import start_in_parallel
 from sharedtensor_conformance.chapters.shared_steps import (
     check_no_growth,
     check_shared_memory,
     claimed_queues,
     holdings_of,
     judging,
+    sends_when_pickled,
     share_separately,
     unthreaded_channel,
     wait_for_all,
 )
-from sharedtensor_conformance.harness import check, clause, eventually, refusal
-from sharedtensor_conformance.harness.interruption import (
-    HANDLER_MESSAGE,
-    HANDLERS,
-    KINDS,
+from sharedtensor_conformance.chapters.tensor_actions import (
+    make_long,
+    make_many,
+    positions_with_wrong_values,
 )
+from sharedtensor_conformance.chapters.thread_actions import (
+    count_thread_starts,
+    counted_thread_starts,
+    get_in_threads,
+    put_and_get_in_threads,
+    put_from_threads,
+    share_and_put_in_parallel,
+    start_exchange,
+    stop_exchange,
+)
+from sharedtensor_conformance.harness import check, clause, eventually, refusal
+from sharedtensor_conformance.harness.actor import Actor
 
 THREADS = 4
 PER_THREAD = 40
@@ -44,8 +69,8 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
         _, (received,) = wait_for_all(
-            owner.start_action("put_from_threads", channel, THREADS, PER_THREAD),
-            child.start_action("get_in_threads", channel, 1, THREADS * PER_THREAD),
+            owner.start(put_from_threads, channel, THREADS, PER_THREAD),
+            child.start(get_in_threads, channel, 1, THREADS * PER_THREAD),
         )
         check.equal(
             sorted(received), ALL_MESSAGES, "each message arrives once and whole"
@@ -62,8 +87,8 @@ def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage)
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
         _, received = wait_for_all(
-            child.start_action("put_from_threads", channel, THREADS, PER_THREAD),
-            owner.start_action("get_in_threads", channel, THREADS, PER_THREAD),
+            child.start(put_from_threads, channel, THREADS, PER_THREAD),
+            owner.start(get_in_threads, channel, THREADS, PER_THREAD),
         )
         check.equal(
             sorted(chain(*received)), ALL_MESSAGES, "each message is got once, whole"
@@ -76,7 +101,7 @@ def test_threads_of_one_process_send_to_each_other(owner, stage):
     for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         arguments = channel, THREADS, PER_THREAD
-        returned = owner.request("act", "put_and_get_in_threads", *arguments)
+        returned = owner.run(put_and_get_in_threads, *arguments)
         received = returned[THREADS:]
         check.equal(
             sorted(chain(*received)), ALL_MESSAGES, "each message is got once, whole"
@@ -93,7 +118,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
     with stage.fresh() as fresh:
         for kind in claimed_queues(stage):
             channel = fresh.owner.open_channel(kind)
-            exchange = fresh.owner.request("act", "start_exchange", channel)
+            exchange = fresh.owner.run(start_exchange, channel)
             children, sent, received = [], [], []
             for number in range(1, FORKS + 1):
                 child = fresh.owner.start_peer(arguments=channel)
@@ -104,7 +129,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
                 sent.append(child.make([number, 7]))
                 channel.put(child, sent[-1])
                 received.append(channel.get(child).values())
-            rounds, got = fresh.owner.request("act", "stop_exchange", exchange)
+            rounds, got = fresh.owner.run(stop_exchange, exchange)
             expected = Counter((0, n) for n in range(rounds))
             expected.update(tuple(one.values()) for one in sent)
             found = Counter(map(tuple, [*got, *received]))
@@ -126,7 +151,7 @@ def test_simple_queue_uses_no_thread(stage):
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
             actor.make([1])  # makes what a process needs for its first tensor
-            actor.request("act", "count_thread_starts")
+            actor.run(count_thread_starts)
         before = threads_of(fresh, pair)
         for sender, receiver in (pair, pair[::-1]):
             for number in range(3):
@@ -135,7 +160,7 @@ def test_simple_queue_uses_no_thread(stage):
                 check.equal(arrived.values(), [number, 2, 3], "it arrives")
                 for dropped in (tensor, arrived):
                     dropped.drop()
-            logging = sender.sends_when_pickled([sender.make([4])], receiver, logs)
+            logging = sends_when_pickled(sender, [sender.make([4])], receiver, logs)
             message = [logging, sender.make([5])]
             sender.put(message, receiver, "simple_queue")
             check.equal(receiver.get(sender, logs)[0].values(), [4], "it is sent")
@@ -158,17 +183,15 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
             actor.make([1])
-            actor.request("act", "count_thread_starts")
+            actor.run(count_thread_starts)
         before = threads_of(fresh, pair)
         for count in STORAGE_COUNTS:
             for sender, receiver in (pair, pair[::-1]):
-                made = sender.request("act", "make_many", count, 1)
+                made = sender.run(make_many, count, 1)
                 made = share_separately(fresh, sender, made)
                 with receiver.getting(sender, "simple_queue") as waiting:
                     sender.put(made, receiver, "simple_queue")
-                wrong = receiver.request(
-                    "act", "positions_with_wrong_values", waiting.payload, 1
-                )
+                wrong = receiver.run(positions_with_wrong_values, waiting.payload, 1)
                 check.equal(wrong, [], "each tensor arrives with its value")
                 said = f"({count} tensors)"
                 after = threads_of(fresh, pair)
@@ -187,7 +210,7 @@ def threads_of(stage, actors):
 
 def thread_starts(actors):
     """Return how many threads have started in each actor since they are counted."""
-    return [actor.request("act", "thread_starts") for actor in actors]
+    return [actor.run(counted_thread_starts) for actor in actors]
 
 
 @clause("THREAD-5", vary=("strategy",))
@@ -200,7 +223,7 @@ def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
     """
     for number, kind in enumerate([*HANDLERS] * INTERRUPTIONS):
         with (
-            receiver.system.raising(kind),
+            raising(receiver, kind),
             refusal("the call is interrupted") as refused,
             receiver.getting(sender, channel) as waiting,
         ):
@@ -217,7 +240,7 @@ def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
 def interrupt_waiting(waiting, kind):
     """Wait until an actor waits for a message, and let a handler raise in it."""
     eventually(waiting.is_waiting, "it waits", waiting.actor.deadline)
-    waiting.actor.system.interrupt(kind)
+    send_signal(waiting.actor, kind)
 
 
 def check_raised_by_handler(refused, kind):
@@ -241,7 +264,7 @@ def wait_in_turn(channel, actor, timeout):
     if timeout is None:
         waiting = channel.waiting(actor)
     else:
-        waiting = channel.waiting_within(actor, timeout)
+        waiting = actor.start(Actor.get_within, channel, timeout)
     eventually(waiting.is_waiting, "it waits", actor.deadline)
     return waiting
 
@@ -260,7 +283,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
         children = [owner.start_peer(arguments=channel) for _ in range(2)]
         for timeout, raised, turn in product(ways_to_wait(kind), HANDLERS, (0, 1)):
             said = f"({raised}, timeout: {timeout})"
-            with children[turn].system.raising(raised):
+            with raising(children[turn], raised):
                 both = [wait_in_turn(channel, actor, timeout) for actor in children]
                 interrupted, other = both[turn], both[1 - turn]
                 interrupt_waiting(interrupted, raised)
@@ -311,7 +334,7 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
             check_shared_memory(tensor, receiver.get(sender, "pipe"))
 
     def places():
-        return sender.request("act", "count_places", "share", sender.make([6, 7]))
+        return sender.run(count_places, "share", sender.make([6, 7]))
 
     interrupt_at_each_place(stage, (sender, receiver), places, interrupt)
 
@@ -338,7 +361,7 @@ def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, s
 
     def places():
         module = owner.make_module(LAYER)
-        return owner.request("act", "count_places", "share_module", module)
+        return owner.run(count_places, "share_module", module)
 
     interrupt_at_each_place(stage, (owner,), places, interrupt)
 
@@ -373,7 +396,7 @@ def test_send_of_several_that_is_interrupted_leaves_each_private_or_shared(
         return [
             owner.make([1, 7]),
             owner.make([2, 3, 7]),
-            owner.make_long(OWN_SEGMENT_LENGTH, 7),
+            owner.run(make_long, OWN_SEGMENT_LENGTH, 7),
         ]
 
     def interrupt(one):
@@ -407,7 +430,7 @@ def check_is_shared(actor, tensors, interruption, has_returned):
         interruption: the interruption, for the evidence.
         has_returned: whether the call returned. Then all tensors must be shared.
     """
-    for is_shared, before, after in actor.request("act", "write_in_child", tensors, 8):
+    for is_shared, before, after in actor.run(write_in_child, tensors, 8):
         expected = [before[0], 8 if is_shared else 7]
         said = f"a child's write is seen as `is_shared` says ({interruption})"
         check.equal(after, expected, said)
@@ -420,7 +443,7 @@ def check_is_shared(actor, tensors, interruption, has_returned):
 def count_places_of_put(sender, receiver, message):
     """Put a message and receive it; return the number of places in the `put`."""
     to = receiver.name, "pipe"
-    found = sender.request("act", "count_places", "put", *to, message)
+    found = sender.run(count_places, "put", *to, message)
     receiver.get(sender, "pipe")
     return found
 
@@ -467,7 +490,7 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
     for number in range(RACE_ROUNDS):
         tensor = sender.make([number, 51, 52])
         routes = [[actor.name, channel] for actor in (receiver, bystander)]
-        found = sender.request("act", "share_and_put_in_parallel", tensor, routes)
+        found = sender.run(share_and_put_in_parallel, tensor, routes)
         addresses, values, shared = found
         check.equal(shared, [True, True], "it is shared when each call has returned")
         check.equal(len(set(addresses)), 1, "and stays where it is then")
@@ -483,10 +506,8 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
 def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_method):
     """Three threads start a process each, with tensors of which each has its own."""
     tensors = [[owner.make([n, 53]), owner.make([10 + n, 54, 55])] for n in range(3)]
-    codes = owner.request(
-        *("act", "start_in_parallel", tensors, start_method),
-        deadline=3 * owner.host.timeouts.start,
-    )
+    limit = 3 * owner.host.timeouts.start
+    codes = owner.run_within(limit, start_in_parallel, tensors, start_method)
     check.equal(
         owner.exit_codes(codes), [0, 0, 0], "each process found its tensors, and ended"
     )
@@ -500,7 +521,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_drop_that_is_interrupted_leaves_nothing(owner, stage, kind):
     """The owner drops one tensor after another, interrupted at each place in turn."""
-    owner.request("act", "interrupt_drops", kind, [8, 9])
+    owner.run(interrupt_drops, kind, [8, 9])
     before = holdings_of(stage, owner)
-    owner.request("act", "interrupt_drops", kind, [8, 9])
+    owner.run(interrupt_drops, kind, [8, 9])
     check_no_growth(before, stage, owner)

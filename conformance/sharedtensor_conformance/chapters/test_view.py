@@ -7,6 +7,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     judging,
 )
+from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.matrix import (
     BASE_ELEMENTS,
@@ -185,7 +186,7 @@ def test_one_element_of_a_private_storage_of_any_size_is_shared(
     Nothing of it is shared before, and the rest of it is sent by nobody.
     """
     for length in LENGTHS:
-        base = sender.make_long(length, 5)
+        base = sender.run(make_long, length, 5)
         place = length // 2
         layout = Layout("one", offset=place, shape=(1,), strides=(1,))
         view = sender.view(base, layout)

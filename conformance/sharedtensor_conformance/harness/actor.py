@@ -10,27 +10,20 @@ import gc
 import multiprocessing
 import os
 import re
-import signal
 import socket
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout, fits
-from sharedtensor_conformance.harness import (
-    actions,
-    concurrency,
-    confinement,
-    exhaustion,
-    interruption,
-    loading,
-    storages,
-    tasks,
-    wire,
-)
+from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.channels import Channel, PairChannels
 from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.marks import starts_processes
+from sharedtensor_conformance.harness.payloads import map_leaves
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.sanitize import printable
 
@@ -45,9 +38,6 @@ MAX_CAUSES = 20
 
 ENVIRONMENT_PATH = re.compile(r"/[^\s'\"]*/(?=(site|dist)-packages/)")
 """The path of an environment up to its installed packages."""
-
-ACTIONS = (actions, concurrency, confinement, interruption, loading, storages)
-"""The modules with actions."""
 
 
 class FromImplementation(Exception):
@@ -135,23 +125,17 @@ class Actor:
         self.name = name
         self.setting = setting
         self.pid = os.getpid()
-        self.forked_from = tasks.register_actor()
+        self.forked_from = 0
         self.objects: dict[str, Any] = {}
         self.object_count = 0
         self.pairs: dict[str, PairChannels] = {}
         self.channels: dict[str, Channel] = {}
         self.children: dict[str, Any] = {}
-        self.pools: dict[str, Any] = {}
-        self.restorers: dict[str, Callable[[], None]] = {}
-        self.interruptions: exhaustion.Interruptions | None = None
         self.operations: Any = None
         self.arguments: Any = None
         self.inherits = False
         self.leaving = False
         self.uncaught: Exception | None = None
-        self.programs: list[Any] = []
-        self.idle_threads: list[Any] = []
-        self.thread_starts = 0
 
     # Life
 
@@ -192,8 +176,9 @@ class Actor:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to one request."""
         try:
-            arguments = [wire.decode(a, self.resolve) for a in request.get("with", [])]
-            result = getattr(self, f"do_{request['do']}")(*arguments)
+            arguments = [wire.decode(a, self.resolve) for a in request["with"]]
+            does = self.run if request["do"] == "run" else self.operate
+            result = does(*arguments)
             return {"ok": wire.encode(result, self.refer)}
         except FromImplementation as wrapped:
             return {"raised": describe_error(wrapped.__cause__ or wrapped)}
@@ -205,9 +190,9 @@ class Actor:
         with from_implementation():
             return action()
 
-    def do_act(self, name: str, *arguments: Any) -> Any:
-        module = next(one for one in ACTIONS if hasattr(one, name))
-        return getattr(module, name)(self, *arguments)
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the suite, whose first parameter is this actor."""
+        return function(self, *arguments)
 
     # References
 
@@ -228,6 +213,9 @@ class Actor:
         """Return the object of a reference, or the layout that it describes."""
         if "channel" in data:
             return self.channel(data["channel"])
+        if "function" in data:
+            module, _, name = data["function"].partition(":")
+            return attrgetter(name)(import_module(module))
         if "layout" in data:
             given = data["layout"].items()
             fields: dict[str, Any] = {
@@ -249,10 +237,8 @@ class Actor:
 
     # Requests
 
-    def do_prepare(self, enter: bool) -> dict[str, Any]:
-        return self.prepare(enter)
-
-    def do_operate(self, name: str, *arguments: Any) -> Any:
+    def operate(self, name: str, *arguments: Any) -> Any:
+        """Call an operation of the adapter, as a test asks for it."""
         operation = getattr(self.operations, name, None)
         if operation is None:
             raise Mistake(f"the adapter has no operation {name!r}")
@@ -277,51 +263,34 @@ class Actor:
             said = f"the adapter's operation {name!r} does not take what the contract "
             raise Mistake(f"{said}says: {raised.__cause__}") from None
 
-    def do_drop(self, *keys: str) -> None:
+    def drop(self, *keys: str) -> None:
+        """Release the objects with these keys."""
         for key in keys:
             if key in self.objects:
                 self._release(self.objects.pop(key))
         gc.collect()
 
-    def do_drop_all(self) -> None:
+    def drop_all(self) -> None:
+        """Release all objects, and forget the channels that are no pair's."""
         self.channels.clear()
-        self.do_drop(*self.objects)
+        self.drop(*self.objects)
 
     def _release(self, value: Any) -> None:
         if self.call("is_tensor", value):
             self.call("release", value)
 
-    def do_same(self, one: Any, other: Any) -> bool:
-        return one is other
-
-    def do_read_array(self, array: Any, index: int) -> Any:
-        return array[index].item()
-
-    def do_write_array(self, array: Any, index: int, value: Any) -> None:
-        array[index] = value
-
-    def do_module(self, name: str, *arguments: Any) -> Any:
-        with from_implementation():
-            return getattr(self.operations.multiprocessing, name)(*arguments)
-
-    def do_module_lacks(self, names: list[str]) -> list[str]:
-        module = self.operations.multiprocessing
-        return [name for name in names if not hasattr(module, name)]
-
-    def do_context_lacks(self, method: str, names: list[str]) -> list[str]:
-        context = self.context(method)
-        return [name for name in names if not hasattr(context, name)]
-
-    def do_context_start_method(self, method: str) -> str:
-        context = self.context(method)
-        with from_implementation():
-            return str(context.get_start_method())
-
-    def do_forked_from(self) -> int:
+    def inherited_from(self) -> int:
+        """Return the pid of the actor that this process was forked from, or 0."""
         return self.forked_from
 
-    def do_try_context(self, method: str) -> None:
-        self.context(method)
+    def same(self, one: Any, other: Any) -> bool:
+        """Return whether both are one object."""
+        return one is other
+
+    def call_module(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the drop-in module."""
+        with from_implementation():
+            return getattr(self.operations.multiprocessing, name)(*arguments)
 
     def context(self, method: str) -> Any:
         """Return the implementation's context for a start method, or its module."""
@@ -331,26 +300,8 @@ class Actor:
         with from_implementation():
             return module.get_context(method)
 
-    def do_set_umask(self, mask: int) -> int:
-        return os.umask(mask)
-
-    def do_ignore_signal(self, number: int) -> None:
-        signal.signal(number, signal.SIG_IGN)
-
-    def do_exhaust(self, what: str, spare: int) -> None:
-        self.restorers[what] = exhaustion.exhaust(what, spare)
-
-    def do_restore(self, what: str) -> None:
-        self.restorers.pop(what)()
-
-    def do_interrupt(self, interval: float, at_most: float | None = None) -> None:
-        self.interruptions = exhaustion.Interruptions(interval, at_most)
-
-    def do_stop_interrupting(self) -> int:
-        assert self.interruptions is not None, "it was started before"
-        return self.interruptions.end()
-
-    def do_break_at(self, step: str) -> None:
+    def hold_at(self, step: str) -> None:
+        """Pause at a step of the implementation, the next time that it comes there."""
         self.call("break_at", step, self.pause)
 
     def pause(self) -> str:
@@ -369,30 +320,24 @@ class Actor:
             raise SystemExit(0)
         return how
 
-    def do_open_pipe(self) -> list[int]:
-        ends = list(os.pipe())
-        for end in ends:
-            os.set_inheritable(end, True)  # like one from a C library
-        return ends
-
-    def do_close_descriptor(self, descriptor: int) -> None:
-        os.close(descriptor)
-
     # Messages
 
-    def do_put(self, to: str, channel: str, payload: Any) -> None:
+    def put(self, to: str, channel: str, payload: Any) -> None:
+        """Put a payload on a channel to another actor."""
         message = self.outgoing(payload)
         pair = self.pair_with(to, channel)
         with from_implementation():
             pair.put(self.name, channel, message)
 
-    def do_get(self, sender: str, channel: str) -> Any:
+    def get(self, sender: str, channel: str) -> Any:
+        """Return the next payload from another actor."""
         pair = self.pair_with(sender, channel)
         with from_implementation():
             message = pair.get(self.name, channel)
         return self.incoming(message)
 
-    def do_has_message(self, sender: str, channel: str) -> bool:
+    def has_message(self, sender: str, channel: str) -> bool:
+        """Return whether a message from another actor can be received."""
         pair = self.pair_with(sender, channel)
         with from_implementation():
             return pair.has_message(self.name, channel)
@@ -405,44 +350,41 @@ class Actor:
             raise Mistake(f"{self.name} has no channels with {other}")
         return self.pairs[other]
 
-    def do_open_channel(self, kind: str, method: str) -> Channel:
+    @starts_processes
+    def open_channel(self, kind: str, method: str) -> Any:
+        """Return a channel that does not belong to a pair."""
         context = self.context(method)
         self.object_count += 1
         with from_implementation():
             return Channel(f"{self.name}-{self.object_count}", context, kind)
 
-    def do_channel_put(self, channel: Channel, payload: Any) -> None:
+    def put_on(self, channel: Any, payload: Any) -> None:
+        """Put a payload on such a channel."""
         message = self.outgoing(payload)
         with from_implementation():
             channel.put(message)
 
-    def do_channel_get(self, channel: Channel) -> Any:
+    def get_from(self, channel: Any) -> Any:
+        """Return the next payload of such a channel."""
         with from_implementation():
             message = channel.get()
         return self.incoming(message)
 
-    def do_channel_offer(
-        self, channel: Channel, payload: Any, how: dict[str, Any] | None = None
-    ) -> bool:
-        message = self.outgoing(payload)
-        with from_implementation():
-            return channel.offer(message, how)
-
-    def do_channel_try_get(self, channel: Channel, how: dict[str, Any]) -> list[Any]:
-        with from_implementation():
-            messages = channel.try_get(how)
-        return [self.incoming(message) for message in messages]
-
-    def do_channel_get_within(self, channel: Channel, seconds: float) -> list[Any]:
+    def get_within(self, channel: Any, seconds: float) -> list[Any]:
+        """Return a list with the next payload, or an empty list after the time."""
         with from_implementation():
             messages = channel.get_within(seconds)
         return [self.incoming(message) for message in messages]
 
-    def do_channel(self, channel: Channel, what: str, *arguments: Any) -> Any:
+    def use_channel(
+        self, channel: Any, method: Callable[..., Any], *arguments: Any
+    ) -> Any:
+        """Call a method of the class `Channel`, which sends and receives no tensor."""
         with from_implementation():
-            return getattr(channel, what)(*arguments)
+            return method(channel, *arguments)
 
-    def do_drop_channel(self, name: str) -> None:
+    def drop_channel(self, name: str) -> None:
+        """Forget a channel."""
         self.channels.pop(name)
         gc.collect()
 
@@ -453,23 +395,23 @@ class Actor:
 
     def outgoing(self, payload: Any) -> Any:
         """Return the payload with encoded tensors; each tensor is encoded once."""
-        return tasks.map_leaves(payload, self.encode)
+        return map_leaves(payload, self.encoded)
 
-    def encode(self, value: Any) -> Any:
+    def encoded(self, value: Any) -> Any:
         """Return the encoded form of `value`."""
         return self.call("encode", value) if self.call("is_tensor", value) else value
 
     def incoming(self, message: Any) -> Any:
         """Return the message with decoded tensors; each tensor is decoded once."""
-        return tasks.map_leaves(message, self.decode)
+        return map_leaves(message, self.decoded)
 
-    def decode(self, value: Any) -> Any:
+    def decoded(self, value: Any) -> Any:
         """Return the tensor for an encoded form."""
         return self.call("decode", value) if self.call("is_tensor", value) else value
 
     # Children
 
-    def do_make_pairs(self, pairs: list[list[str]], method: str) -> None:
+    def make_pairs(self, pairs: list[list[str]], method: str) -> None:
         """Make the channels between pairs of actors, before either is started."""
         context = self.context(method)
         for one, other in pairs:
@@ -479,7 +421,7 @@ class Actor:
             if self.name in (one, other):
                 self.pairs[other if self.name == one else one] = pair
 
-    def do_make_peer(self, name: str, method: str, payload: Any) -> None:
+    def make_peer(self, name: str, method: str, payload: Any) -> None:
         """Make the process of a peer, with the channels of all its pairs."""
         context = self.context(method)
         own = {
@@ -494,16 +436,17 @@ class Actor:
             process = context.Process(target=peer_main, args=arguments, daemon=False)
         self.children[name] = process
 
-    def do_start_peer(self, name: str, method: str, payload: Any) -> int:
+    @starts_processes
+    def start_peer(self, name: str, method: str, payload: Any) -> int:
         """Start a peer, which may have been made before; return its pid."""
         if name not in self.children:
-            self.do_make_peer(name, method, payload)
+            self.make_peer(name, method, payload)
         process = self.children[name]
         with from_implementation():
             process.start()
             return int(process.pid)
 
-    def do_close_pairs(self, name: str) -> None:
+    def close_pairs(self, name: str) -> None:
         """Close this process's copies of the channels of a peer that has ended."""
         for key in [k for k in self.pairs if name in k.split("|")]:
             self.pairs.pop(key).close()
@@ -511,7 +454,8 @@ class Actor:
         if process is not None and process.exitcode is not None:
             process.close()
 
-    def do_join(self, name: str, timeout: float) -> int | None:
+    def join(self, name: str, timeout: float) -> int | None:
+        """Wait for the end of a peer; return its exit status."""
         # Not `join`: it waits for a pipe that the child's own children may hold open.
         process = self.children[name]
         if wait_until(lambda: process.exitcode is not None, timeout):
@@ -519,67 +463,9 @@ class Actor:
         status: int | None = process.exitcode
         return status
 
-    def do_arguments(self) -> Any:
+    def own_arguments(self) -> Any:
+        """Return the arguments that this process was started with."""
         return self.arguments if self.inherits else self.incoming(self.arguments)
-
-    # Pools
-
-    def do_open_pool(self, name: str, processes: int, method: str, kind: str) -> None:
-        context = self.context(method)
-        entrance: dict[str, Any] = {}
-        if kind != "bare":
-            entrance = {
-                "initializer": tasks.prepare_worker,
-                "initargs": (self.setting,),
-            }
-        with from_implementation():
-            if kind == "executor":
-                from sharedtensor_conformance.harness.executor import Executor
-
-                pool: Any = Executor(processes, mp_context=context, **entrance)
-            else:
-                pool = context.Pool(processes, **entrance)
-            self.pools[name] = pool
-
-    def do_run_task(self, name: str, task: str, arguments: list[Any]) -> Any:
-        with from_implementation():
-            outgoing = [self.outgoing(argument) for argument in arguments]
-            result = self.pools[name].apply(getattr(tasks, task), outgoing)
-        return self.incoming(result)
-
-    def do_run_task_by_name(self, name: str, task: str, named: dict[str, Any]) -> Any:
-        with from_implementation():
-            outgoing = {key: self.outgoing(value) for key, value in named.items()}
-            result = self.pools[name].apply(getattr(tasks, task), (), outgoing)
-        return self.incoming(result)
-
-    def do_run_tasks(self, name: str, method: str, payloads: list[Any]) -> Any:
-        arguments = [self.outgoing(payload) for payload in payloads]
-        with from_implementation():
-            results = tasks.SUBMIT_METHODS[method](
-                self.pools[name], tasks.add_and_return, arguments
-            )
-        return self.incoming(results)
-
-    def do_terminate_pool(self, name: str, payloads: list[Any]) -> None:
-        arguments = [self.outgoing(payload) for payload in payloads]
-        pool = self.pools[name]
-        with from_implementation():
-            results = pool.imap_unordered(tasks.add_and_return, arguments)
-            next(results)
-            pool.terminate()
-            pool.join()
-
-    def do_strategy_in_pool(self, name: str) -> str:
-        with from_implementation():
-            found: str = self.pools[name].apply(tasks.strategy, (self.setting,))
-        return found
-
-    def do_close_pool(self, name: str) -> None:
-        pool = self.pools.pop(name)
-        with from_implementation():
-            pool.close()
-            pool.join()
 
 
 def run(actor: Actor, prepare: Callable[[], None] | None = None) -> None:
@@ -598,11 +484,12 @@ def peer_main(
     inherits: bool,
 ) -> None:
     """Run a peer: the target of the processes that the owner starts."""
-    forget_parent()
+    parent = forget_parent()
     actor = Actor(name, setting)
+    actor.forked_from = parent
     actor.arguments = arguments
     actor.inherits = inherits
-    tasks.map_leaves(arguments, actor.keep_channel)
+    map_leaves(arguments, actor.keep_channel)
     for key, pair in own.items():
         one, other = key.split("|")
         pair.close_other_ends(name)
@@ -615,20 +502,28 @@ def peer_main(
 _current_actor: Actor | None = None
 
 
-def forget_parent() -> None:
-    """Under fork, drop the objects of the parent's actor.
+def is_forked() -> bool:
+    """Return whether this process was forked from an actor and is not one itself."""
+    return _current_actor is not None and _current_actor.pid != os.getpid()
+
+
+def forget_parent() -> int:
+    """Under fork, drop the objects of the parent's actor; return the parent's pid.
 
     If the "child" runs in the parent's own process, the controller will detect that.
+
+    Returns:
+        The pid of the actor from which this process was forked; 0 if there is none.
     """
     global _current_actor
-    if _current_actor is not None and _current_actor.pid != os.getpid():
-        _current_actor.wire.close()
-        _current_actor.objects.clear()
-        _current_actor.pairs.clear()
-        _current_actor.channels.clear()
-        _current_actor.children.clear()
-        _current_actor.pools.clear()
-        _current_actor = None
+    parent = _current_actor
+    if parent is None or not is_forked():
+        return 0
+    parent.wire.close()
+    for held in (parent.objects, parent.pairs, parent.channels, parent.children):
+        held.clear()
+    _current_actor = None
+    return parent.pid
 
 
 def owner_main() -> None:

@@ -8,26 +8,9 @@ from __future__ import annotations
 
 import queue
 import time
-from array import array
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness.process_tree import wait_until
-
-SEND_BYTES_FORMS: dict[str, Callable[[Any, bytes], None]] = {
-    "bytes": lambda end, content: end.send_bytes(content),
-    "bytearray": lambda end, content: end.send_bytes(bytearray(content)),
-    "memoryview": lambda end, content: end.send_bytes(memoryview(content)),
-    "large items": lambda end, content: end.send_bytes(
-        memoryview(content).cast("Q") if len(content) % 8 == 0 else content
-    ),
-    "array": lambda end, content: end.send_bytes(array("B", content)),
-    "from an offset": lambda end, content: end.send_bytes(b"abc" + content, 3),
-    "a part": lambda end, content: end.send_bytes(
-        b"abc" + content + b"defg", 3, len(content)
-    ),
-}
-"""The ways to pass bytes to `send_bytes`."""
 
 
 class PairChannels:
@@ -199,13 +182,6 @@ class Channel:
             return [self.reader.get(**how) if how else self.reader.get_nowait()]
         except queue.Empty:
             return []
-
-    def put_bytes_as(self, form: str, content: bytes, back: bool = False) -> None:
-        """Send bytes on a pipe, by one of the `SEND_BYTES_FORMS`.
-
-        `back` means from the reading end of a duplex pipe.
-        """
-        SEND_BYTES_FORMS[form](self.reader if back else self.writer, content)
 
     def seconds_until_empty(self, how: dict[str, Any]) -> float | None:
         """Return how long `get` took to report an empty queue; None if it did not."""

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from sharedtensor_conformance.harness.actor import Actor
+
 Restore = Callable[[], None]
 """A function that returns everything that was taken."""
 
@@ -33,10 +35,11 @@ _SPARE_OBJECTS = 20_000
 _PROT_NONE, _PROT_READ = 0, mmap.PROT_READ  # mmap(2)
 
 
-def exhaust(what: str, spare: int) -> Restore:
-    """Leave this process only `spare` units of a resource; return the undo function.
+def exhaust(actor: Actor, what: str, spare: int) -> Any:
+    """Leave this process only `spare` units of a resource; see `restore`.
 
     Args:
+        actor: the process.
         what: ``descriptors``, ``mappings``, ``memory`` or ``file_size``.
         spare: the units that are left; bytes for the last two. For ``mappings`` it has
             to be even.
@@ -49,11 +52,27 @@ def exhaust(what: str, spare: int) -> Restore:
         "file_size": _limit_file_size,
     }[what](spare)
 
-    def restore() -> None:
+    def undo() -> None:
         give_back()
         spare_objects.clear()
 
-    return restore
+    return undo
+
+
+def restore(actor: Actor, undo: Any) -> None:
+    """Return what `exhaust` took, and returned a function for."""
+    undo()
+
+
+def start_interrupting(actor: Actor, interval: float, at_most: float | None) -> Any:
+    """Send this process signals at an interval: see `Interruptions`."""
+    return Interruptions(interval, at_most)
+
+
+def stop_interrupting(actor: Actor, running: Any) -> int:
+    """Stop these signals; return how many were handled."""
+    handled: int = running.end()
+    return handled
 
 
 def allowed_mappings() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 
+from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
@@ -98,7 +99,7 @@ class ProcessEnds:
 
     def _deadline_source(self, request_name: str, deadline: float) -> str:
         """Return which field of the adapter an action's deadline comes from."""
-        if request_name.startswith("act ") and deadline == self._timeouts.start:
+        if request_name != "prepare" and deadline == self._timeouts.start:
             return " (`patience` of the adapter: processes may have to start in it)"
         return ""
 
@@ -146,8 +147,8 @@ class ProcessEnds:
         if not self._actors.owner.is_alive():
             return None
         deadline = within + self._timeouts.answer
-        status: int | None = self._actors.owner.exchange(
-            "join", process.name, within, deadline=deadline
+        status: int | None = self._actors.owner.run_in_started(
+            deadline, Actor.join, process.name, within
         )
         return self.exit_code(status)
 

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.checks import check
 from sharedtensor_conformance.harness.leaks import Growth, Leaks, LeakWaits
 from sharedtensor_conformance.harness.listening import listener
@@ -230,7 +231,7 @@ class Stage:
     def drop_all(self) -> None:
         """Drop every tensor of the reused actors."""
         for actor in self.actors.running():
-            actor.exchange("drop_all")
+            actor.run_in_started(0, Actor.drop_all)
 
     def end_extra(self) -> None:
         """End the peers that were started for one case, and their channels.
@@ -243,7 +244,7 @@ class Stage:
             if actor.is_alive():
                 actor.leave()
             if self.owner.is_alive():
-                self.owner.exchange("close_pairs", actor.name)
+                self.owner.run_in_started(0, Actor.close_pairs, actor.name)
             actor.reset()
             extra.remove(actor)
             for other in self.actors:

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import (
@@ -103,7 +104,7 @@ class Starter:
         names = ("owner", *REUSED_PEERS)
         pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
         method = self._configuration.start_method
-        owner.exchange("make_pairs", pairs, method)
+        owner.run_in_started(0, Actor.make_pairs, pairs, method)
         if self._isolation and not self._isolation.alone and method == "fork":
             # Before the owner has tensors: a forked child would inherit them.
             for name in REUSED_PEERS:
@@ -129,8 +130,8 @@ class Starter:
         owner.ensure_started()
         actor = self._actors.new(f"child-{next(self._numbers)}")
         method = method or self._configuration.start_method
-        owner.exchange("make_pairs", [["owner", actor.name]], method)
-        owner.exchange("make_peer", actor.name, method, arguments)
+        owner.run_in_started(0, Actor.make_pairs, [["owner", actor.name]], method)
+        owner.run_in_started(0, Actor.make_peer, actor.name, method, arguments)
         yield actor
         self._actors.extra.append(actor)
         self._start(actor, arguments, method, enter, needs_device)
@@ -146,8 +147,8 @@ class Starter:
         needs_device: bool = True,
     ) -> None:
         timeout = self._implementation.patience
-        pid = self._actors.owner.exchange(
-            "start_peer", actor.name, method, arguments, deadline=timeout
+        pid = self._actors.owner.run_in_started(
+            timeout, Actor.start_peer, actor.name, method, arguments
         )
         self._connect(actor, pid, enter)
         if method != "fork":
@@ -168,7 +169,7 @@ class Starter:
         process.wire = self._supervision.accept(actor.name, check_alive)
         if actor is not self._actors.owner:  # which no implementation has started
             self._identify(process)
-        actor.exchange("prepare", enter, deadline=self._implementation.patience)
+        actor.run_in_started(self._implementation.patience, Actor.prepare, enter)
 
     def _identify(self, process: Process) -> None:
         """Check that an actor has its own process, with the pid that was reported.
@@ -193,12 +194,12 @@ class Starter:
         device = self._configuration.device
         if device == "cpu":
             return
-        if why := actor.exchange("operate", "device_unavailable", device):
+        if why := actor.exchange(0, "operate", "device_unavailable", device):
             if needs_device:
                 raise NotRun(why)
             return
         timeout = self._implementation.patience
-        actor.exchange("operate", "use_device", device, deadline=timeout)
+        actor.exchange(timeout, "operate", "use_device", device)
 
     # First use
 

@@ -25,10 +25,6 @@ BEGIN = b"# " + b"-" * 86
 
 STUBS = {
     "channels.Channel": "()",
-    "bundles.Bundle": "()",
-    "tasks.MakesWhenPickled": "()",
-    "records.RECORDS": "{}",
-    "records.changed": "None",
 }
 """What stands for definitions that only some cases need, in code that all need."""
 
@@ -116,10 +112,9 @@ class Copied:
     def _copy(self, module: str, shown: str) -> list[str]:
         copier = self.copier
         name = copier.define(module, self.operations)
-        words = self.steps.words if "act" in self.steps.words else set()
-        for function in sorted(self.steps.functions | words):
-            if module := _module_of(function):
-                copier.define(module, function)
+        for place in sorted(self.steps.functions):
+            module, _, function = place.partition(":")
+            copier.define(module, function.partition(".")[0])
         if "Layout(" in shown:
             copier.define(f"{SUITE}.adapter", "Layout")
         for place, unused in STUBS.items():
@@ -160,16 +155,8 @@ class Copied:
     def _is_used(self, node: ast.stmt) -> bool:
         if not isinstance(node, ast.FunctionDef) or node.name in self.methods:
             return False
-        if node.name.startswith("do_"):
-            asked = node.name.removeprefix("do_") in self.steps.requests
-            return asked or node.name in self.copier.mentioned
-        return node.name in self.copier.mentioned and node.name != "__init__"
-
-
-def _module_of(function: str) -> str:
-    """Return the module that defines an action, or "" for another name."""
-    found = (one for one in actor.ACTIONS if hasattr(one, function))
-    return next((module.__name__ for module in found), "")
+        asked = node.name in self.steps.requests
+        return asked or node.name in self.copier.mentioned - {"__init__"}
 
 
 def _methods(node: ast.stmt) -> set[str]:

@@ -46,8 +46,12 @@ class EventRecorder(Listener):
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
         """Record a request to a process."""
-        given = deepcopy(message["with"])  # the test may change its lists later
-        event = self._add(actor, "call", do=message["do"], given=given)
+        do, function = message["do"], ""
+        given = deepcopy(message.get("with", []))  # the test may change them later
+        if do == "run":
+            function = given.pop(0)["function"]
+            do = function.rpartition(":")[2].rpartition(".")[2]
+        event = self._add(actor, "call", do=do, function=function, given=given)
         self._unanswered[id(actor)] = event
 
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:

@@ -119,9 +119,10 @@ class Actor(Requests):
             return type(error).__name__, str(error)
 
     def function(self, what: str) -> Callable[..., Any]:
-        """Return the method, operation or function of the suite with this name."""
-        method = getattr(self, f"do_{what}", getattr(self.operations, what, None))
-        return method or (lambda *given: globals()[what](self, *given))
+        """Return the method or the operation with this name."""
+        owner: Any = self if hasattr(self, what) else self.operations
+        method: Callable[..., Any] = getattr(owner, what)
+        return method
 
     def resolve(self, value: Any) -> Any:
         """Return the object that a reference means; another value as it is."""
@@ -148,15 +149,15 @@ class Actor(Requests):
         """Return the result of an action."""
         return action()
 
-    def do_act(self, name: str, *arguments: Any) -> Any:
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the suite."""
-        return self.function(name)(*arguments)
+        return function(self, *arguments)
 
-    def do_prepare(self) -> None:
+    def prepare(self) -> None:
         """Prepare the implementation in this process."""
         self.call("enter_child", STRATEGY)
 
-    def do_leave(self) -> None:
+    def leave(self) -> None:
         """End after the answer."""
         self.leaving = True
 

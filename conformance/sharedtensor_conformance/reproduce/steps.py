@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sharedtensor_conformance import adapter
-from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness import actor, wire
 from sharedtensor_conformance.reproduce.sources import Unreplayable
 
 Event = dict[str, Any]
@@ -32,16 +32,30 @@ ADDRESS = 1 << 32
 OWNER = "owner"
 REUSED = ("peer", "bystander")
 STARTS = ("make_pairs", "start_peer", "prepare", "make_peer")
-KEYED = {"drop": 99, "hide": 1, "drop_in_a_thread": 1, "drop_channel": 1}
-"""Requests whose first arguments are keys of objects: how many."""
+KEYED = {"drop": 99} | dict.fromkeys(
+    ("hide", "drop_in_a_thread", "drop_channel", "close_pool"), 1
+)
+"""Functions whose first arguments are keys of objects: how many."""
+
+ACTOR = f"{actor.__name__}:Actor."
+"""How the places of the methods of actors begin."""
 
 VOLATILE = ("start_", "own_pid", "group_pids", "seconds_", "stop_interrupting")
 """The beginnings of the names of requests whose answers differ between runs."""
+
+CHANNEL_TIME = "Channel.seconds_"
+"""In calls of methods of channels whose answers differ between runs."""
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
 MIN_REGULAR = 8
 MAX_BLOCK = 12
 MIN_REPETITIONS = 3
+
+
+class Name(str):
+    """A name in the program, which is its own `repr`."""
+
+    __repr__ = str.__str__
 
 
 class Object:
@@ -92,8 +106,8 @@ class Steps:
         compares: whether all answers are compared, and not only the last one.
 
     Attributes:
-        requests: the requests of the suite that are used.
-        functions: the functions of the suite that run in processes.
+        requests: the methods of actors that are called.
+        functions: the places of the functions of the suite that run in processes.
         words: the words that occur in requests, which can name anything.
     """
 
@@ -208,20 +222,29 @@ class Steps:
         names = self._names.setdefault(process, {})
         given = [self._decoded(process, value) for value in event["given"]]
         self.words |= set(_words_in(event["given"]))
-        if name in ("operate", "act"):
+        if name == "operate":
             name = given.pop(0)
-            self.functions |= {name} if event["do"] == "act" else set()
-        else:
-            self.requests.add(name)
+        function = event["function"] and self._function(event["function"])
         keys = [str(key) for key in given[: KEYED.get(name, 0)]]
         written = [f"{self._object(process, key)!r}.key" for key in keys]
         written += [repr(value) for value in given[len(keys) :]]
         if name == "drop":
             for key in keys:
                 names.pop(key)
+        if function == name:  # of a module, and not of `Actor`
+            written, name = [function, *written], "run"
         if how:
             written, name = [repr(name), *written], how
         return f"{_variable(process)}.{name}({', '.join(written)})"
+
+    def _function(self, place: str) -> Name:
+        """Return the name of a function of the suite; note that it is used."""
+        name = place.rpartition(":")[2]
+        if place.startswith(ACTOR):
+            self.requests.add(name.rpartition(".")[2])
+        else:
+            self.functions.add(place)
+        return Name(name)
 
     def _decoded(self, process: str, data: Any) -> Any:
         def resolve(found: dict[str, Any]) -> Any:
@@ -229,6 +252,8 @@ class Steps:
                 fields = found["layout"].items()
                 given: dict[str, Any] = {k: _tuple(value) for k, value in fields}
                 return adapter.Layout(**given)
+            if "function" in found:
+                return self._function(found["function"])
             if "channel" in found:
                 return self._object("", found["channel"])
             return self._object(process, found["reference"])
@@ -250,7 +275,7 @@ class Steps:
     def _answer_lines(self, event: Event, asked: str) -> list[str]:
         """Return the lines that ask, and compare or keep the answer."""
         value = self._decoded(event["process"], event.get("returned"))
-        name = event["given"][0] if event["do"] in ("operate", "act") else event["do"]
+        name = event["given"][0] if event["do"] == "operate" else event["do"]
         objects = list(_objects_in(value))
         if "raised" in event:
             return self._raising(event, asked)
@@ -258,7 +283,7 @@ class Steps:
             return self._kept(asked, value, objects)
         if isinstance(value, Object):
             return [f"assert {asked}.key == {value!r}.key"]
-        if objects or name.startswith(VOLATILE):
+        if objects or name.startswith(VOLATILE) or CHANNEL_TIME in asked:
             return [asked]
         if value is None and not _returns(name):
             return [asked]

@@ -10,12 +10,11 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import count
+from contextlib import contextmanager
 from typing import Any
 
-from sharedtensor_conformance.harness import wire
-from sharedtensor_conformance.harness.checks import attempt, tally
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.checks import attempt
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import RemoteError
 from sharedtensor_conformance.harness.proxies.calls import (
@@ -28,7 +27,7 @@ from sharedtensor_conformance.harness.proxies.calls import (
 from sharedtensor_conformance.harness.proxies.host import Host
 from sharedtensor_conformance.harness.proxies.module import ModuleProxy
 from sharedtensor_conformance.harness.proxies.system import SystemProxy
-from sharedtensor_conformance.harness.proxies.workers import GroupProxy, PoolProxy
+from sharedtensor_conformance.harness.threads import in_a_thread, put_in_parallel
 
 
 class ActorProxy(Requester):
@@ -43,7 +42,6 @@ class ActorProxy(Requester):
         self.module = ModuleProxy(self)
         self.system = SystemProxy(self)
         self.unreceived: Counter[str] = Counter()
-        self._pools = count(1)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in OPERATIONS:
@@ -71,7 +69,7 @@ class ActorProxy(Requester):
         What cannot be pickled never `arrives`, though `put` may accept it.
         """
         to.ensure_started()
-        self.request("put", to.name, channel or self._first_channel, payload)
+        self.run(Actor.put, to.name, channel or self._first_channel, payload)
         to.unreceived[self.name] += arrives
 
     def put_in_parallel(self, payload: Any, *to: ActorProxy, channel: str) -> None:
@@ -83,7 +81,7 @@ class ActorProxy(Requester):
         for actor in to:
             actor.ensure_started()
         routes = [[actor.name, channel] for actor in to]
-        self.request("act", "put_in_parallel", routes, payload)
+        self.run(put_in_parallel, routes, payload)
         for actor in to:
             actor.unreceived[self.name] += 1
 
@@ -93,13 +91,13 @@ class ActorProxy(Requester):
 
     def get_in_a_thread(self, sender: ActorProxy, channel: str) -> Any:
         """Let a new thread of the process get the next payload, and return that."""
-        payload = self.in_a_thread("get", sender.name, channel)
+        payload = self.run(in_a_thread, Actor.get, sender.name, channel)
         self._received(sender)
         return payload
 
     def get(self, sender: ActorProxy, channel: str = "") -> Any:
         """Return the next payload from another actor, as it arrived here."""
-        payload = self.request("get", sender.name, channel or self._first_channel)
+        payload = self.run(Actor.get, sender.name, channel or self._first_channel)
         self._received(sender)
         return payload
 
@@ -109,7 +107,7 @@ class ActorProxy(Requester):
         Nobody waits for what is lost, though it may still come.
         """
         try:
-            return self.request("get", sender.name, channel or self._first_channel)
+            return self.run(Actor.get, sender.name, channel or self._first_channel)
         finally:
             self._received(sender)
 
@@ -130,7 +128,7 @@ class ActorProxy(Requester):
     def has_message(self, sender: ActorProxy, channel: str = "") -> bool:
         """Return whether a message from another actor can be received."""
         name = channel or self._first_channel
-        return bool(self.request("has_message", sender.name, name))
+        return self.run(Actor.has_message, sender.name, name)
 
     @contextmanager
     def getting(self, sender: ActorProxy, channel: str = "") -> Iterator[Pending]:
@@ -139,7 +137,7 @@ class ActorProxy(Requester):
         The block must not ask this process for anything; the message is in `payload`
         after it.
         """
-        pending = Pending(self, "get", sender.name, channel or self._first_channel)
+        pending = self.start(Actor.get, sender.name, channel or self._first_channel)
         yield pending
         pending.answer()
         self._received(sender)
@@ -151,66 +149,12 @@ class ActorProxy(Requester):
     def open_channel(self, kind: str, method: str = "") -> ChannelProxy:
         """Make a channel that belongs to no pair of actors; it can be an argument."""
         method = method or self.host.configuration.start_method
-        made: ChannelProxy = self.request("open_channel", kind, method)
+        made: ChannelProxy = self.run(Actor.open_channel, kind, method)
         return made
-
-    def unpicklable(self) -> Remote:
-        """Return an object that raises when it is sent."""
-        made: Remote = self.request("act", "unpicklable")
-        return made
-
-    def unreceivable(self, error: str = "ValueError") -> Remote:
-        """Return an object that raises when it is received.
-
-        `error` is the name of one of `actions.UNPICKLING_ERRORS`.
-        """
-        made: Remote = self.request("act", "unreceivable", error)
-        return made
-
-    def sends_when_pickled(self, payload: Any, to: ActorProxy, channel: str) -> Remote:
-        """Return an object that puts `payload` on a channel while it is pickled."""
-        made: Remote = self.request(
-            "act", "sends_when_pickled", to.name, channel, payload
-        )
-        to.unreceived[self.name] += 1
-        return made
-
-    def make_long(self, length: int, value: int) -> Remote:
-        """Return a tensor of so many elements of one value."""
-        made: Remote = self.request("act", "make_long", length, value)
-        return made
-
-    def in_a_thread(self, what: str, *arguments: Any) -> Any:
-        """Let a new thread of the process do what it could be asked for."""
-        return self.request("act", "in_a_thread", what, *arguments)
-
-    def waiting_thread(self, what: str, *arguments: Any) -> Remote:
-        """Let a new thread do what the process could be asked for; return it waiting.
-
-        `answer_of_thread` ends it.
-        """
-        thread: Remote = self.request("act", "start_waiting", what, *arguments)
-        return thread
-
-    def answer_of_thread(self, thread: Remote) -> Any:
-        """Return what a `waiting_thread` returned when it had what it waited for."""
-        return self.request("act", "answer_of_thread", thread)
-
-    def in_a_child(self, what: str, *arguments: Any) -> Any:
-        """Let a forked child of the process do what it could be asked for, and end."""
-        return self.request("act", "in_a_child", what, *arguments)
 
     def drop_all(self) -> None:
         """Drop everything that the process has for the suite."""
-        self.request("drop_all")
-
-    def collect_garbage(self) -> None:
-        """Let the garbage collector run."""
-        self.request("act", "collect_garbage")
-
-    def start_action(self, action: str, *arguments: Any) -> Pending:
-        """Make the process do an action, while the test goes on to ask others."""
-        return Pending(self, "act", action, *arguments)
+        self.run(Actor.drop_all)
 
     # Processes that it starts
 
@@ -243,52 +187,6 @@ class ActorProxy(Requester):
         with starter.new_peer(arguments, start_method, enter, needs_device) as peer:
             yield peer
 
-    @contextmanager
-    def pool(
-        self, processes: int = 1, kind: str = "pool", method: str = ""
-    ) -> Iterator[PoolProxy]:
-        """A pool of workers whose tasks this process submits.
-
-        `kind` is ``"pool"``; ``"executor"`` for one of `concurrent.futures` that was
-        given the drop-in's context; or ``"bare"`` for a pool whose workers do nothing
-        before their first task.
-        """
-        pool = PoolProxy(self, f"pool-{next(self._pools)}")
-        self.request(
-            *("open_pool", pool.name, processes),
-            *(method or self.host.configuration.start_method, kind),
-        )
-        try:
-            yield pool
-        finally:
-            if self.is_alive():
-                self.request("close_pool", pool.name)
-
-    def start_together(self, task: str, count: int, payload: Any, how: str) -> Any:
-        """Start `count` processes for a task of `harness.tasks`, and join them.
-
-        `how` is a start method, or ``"spawn()"`` for the function of that name. The
-        payload is a list of tensors. Returns what the call returns; a dictionary that
-        tells it where a ``ProcessException`` was raised.
-        """
-        return self._start_group(task, count, payload, how, True)
-
-    def start_group(self, task: str, count: int, payload: Any, how: str) -> GroupProxy:
-        """Start such processes without joining them."""
-        return GroupProxy(self._start_group(task, count, payload, how, False))
-
-    def start_group_in_a_thread(
-        self, task: str, count: int, payload: Any, how: str
-    ) -> GroupProxy:
-        """Let a thread start them, which ends when all run, and join them later."""
-        timeout = self.host.timeouts.start
-        what = ("act", "start_group_and_wait", task, count, payload, how, timeout)
-        started = self.request("act", "in_a_thread", *what, deadline=2 * timeout)
-        return GroupProxy(started)
-
-    def _start_group(self, *arguments: Any) -> Any:
-        return self.request("act", "start_group", *arguments)
-
     def exit_codes(self, statuses: list[int | None]) -> list[int | None]:
         """Return exit codes of processes that it started, with what explains them."""
         return [self.host.ends.exit_code(status) for status in statuses]
@@ -298,11 +196,11 @@ class ActorProxy(Requester):
     @property
     def arguments(self) -> Any:
         """The arguments that this process was started with, as they arrived."""
-        return self.request("arguments")
+        return self.run(Actor.own_arguments)
 
     def has_memory_of(self, parent: ActorProxy) -> bool:
         """Return whether the process began with what its parent had in memory."""
-        return bool(self.request("forked_from") == parent.pid)
+        return self.run(Actor.inherited_from) == parent.pid
 
     def leave(self) -> int | None:
         """Make the process end normally; return its exit code."""
@@ -312,7 +210,7 @@ class ActorProxy(Requester):
     def start_leaving(self) -> None:
         """Make the process end normally, and do not wait for its end."""
         self.ensure_started()
-        self.exchange("leave")
+        self.exchange(self.deadline, "leave")
 
     def wait_for_exit(self) -> int | None:
         """Wait for the end of a process that is leaving; return its exit code."""
@@ -331,36 +229,6 @@ class ActorProxy(Requester):
         listener().signalled(self, signal.SIGTERM)
         os.kill(self.pid, signal.SIGTERM)
         return self.host.ends.wait(self.process)
-
-    def end(self, how: str) -> int | None:
-        """Make the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""
-        self.ensure_started()
-        self.ask("act", "end", how)
-        return self.host.ends.wait(self.process)
-
-    def write_and_end(self, tensor: Remote, value: Any, how: str) -> int | None:
-        """Make the process write to all elements of a tensor, and end at once.
-
-        `how` is as for `end`; or ``by SIGKILL``, or ``by returning``.
-        """
-        self.ensure_started()
-        self.ask("act", "write_and_end", tensor, value, how)
-        return self.host.ends.wait(self.process)
-
-    @contextmanager
-    def as_a_program(self) -> Iterator[None]:
-        """Make the process replace itself by another program, which is killed after."""
-        self.ensure_started()
-        self.ask("act", "execute_program")
-        with suppress(wire.WireClosed):
-            assert self.process.wire is not None, "it was asked"
-            answer = self.process.wire.receive(wire.after(self.deadline))
-            self.result(answer, "become another program")
-        tally.remote_calls += 1
-        try:
-            yield
-        finally:
-            self.kill()
 
     def reset(self) -> None:
         """Forget a process that has gone; another one can be started."""

@@ -10,12 +10,16 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from types import FunctionType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
 from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.checks import tally, wait_until
 from sharedtensor_conformance.harness.listening import listener
+from sharedtensor_conformance.harness.marks import is_marked
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     DeadlineExceeded,
@@ -26,6 +30,9 @@ from sharedtensor_conformance.harness.outcomes import (
 from sharedtensor_conformance.harness.process import Process
 from sharedtensor_conformance.harness.process_tree import prolonged, status
 from sharedtensor_conformance.harness.proxies.host import Host
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
 
@@ -39,23 +46,15 @@ DTYPES_MADE: dict[str, Callable[..., list[str]]] = {
 """What returns the dtypes that an operation is asked to make, of its arguments."""
 
 
-STARTING = frozenset(
-    {
-        *("start_peer", "open_channel", "open_pool", "close_pool", "terminate_pool"),
-        *("run_task", "run_task_by_name", "run_tasks", "strategy_in_pool"),
-        *("start_group", "start_group_and_wait", "join_group", "group_pids"),
-        *("start_in_parallel", "start_in_vain", "start_and_write"),
-        *("start_with_named_arguments", "strategy_of_a_child", "strategy_of_a_program"),
-    }
-)
-"""The requests and actions in which processes start, or others wait for their start.
-
-A process, or the server that forks it, may import the implementation first. So their
-answers may take as long as a start, and not only as long as an operation.
-"""
-
-NAME_PLACES = {"operate": 0, "act": 0, "channel": 1}
-"""Where the arguments of a request have the name of what it asks for."""
+def name_of_request(what: str, *arguments: Any) -> str:
+    """Return what evidence calls a request."""
+    match what:
+        case "run":
+            name: str = arguments[0].__name__
+            return name
+        case "operate":
+            return f"operate {arguments[0]}"
+    return what
 
 
 def index_tuple(index: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -81,10 +80,10 @@ class Requester:
         """Seconds that a call in the process may take."""
         return self.host.timeouts.answer
 
-    def deadline_of(self, what: str, *arguments: Any) -> float:
-        """Return the seconds that a request may take: see `STARTING`."""
-        words = {what, *(word for word in arguments if isinstance(word, str))}
-        return self.host.timeouts.start if words & STARTING else self.deadline
+    def deadline_of(self, *request: Any) -> float:
+        """Return the seconds that a request may take: see `starts_processes`."""
+        starts = any(map(is_marked, request))
+        return self.host.timeouts.start if starts else self.deadline
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""
@@ -99,8 +98,16 @@ class Requester:
         """
         self.host.starter.ensure(self.process)
 
-    def request(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
-        """Ask the process for something and return its answer.
+    def run(
+        self,
+        function: Callable[Concatenate[Actor, P], Result],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> Result:
+        """Call a function of the suite in the process, and return its result.
+
+        The function, of a module or of the class `Actor`, is imported there. Its first
+        parameter is the actor; the others have no names here.
 
         Raises:
             RemoteRaised: the implementation raised.
@@ -108,9 +115,51 @@ class Requester:
             DeadlineExceeded: it gave no answer in time.
             HarnessFault: the suite or the adapter is at fault.
         """
+        limit = self.deadline_of(function, *arguments)
+        return self.run_within(limit, function, *arguments, **unused)
+
+    def run_within(
+        self,
+        seconds: float,
+        function: Callable[Concatenate[Actor, P], Result],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> Result:
+        """Do the same with another deadline."""
         self.ensure_started()
         tally.remote_calls += 1
-        return self.exchange(what, *arguments, deadline=deadline)
+        return self.run_in_started(seconds, function, *arguments, **unused)
+
+    def run_in_started(
+        self,
+        seconds: float,
+        function: Callable[Concatenate[Actor, P], Result],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> Result:
+        """Do the same for the suite itself, without starting the process first."""
+        result: Result = self.exchange(seconds, "run", function, *arguments)
+        return result
+
+    def start(
+        self,
+        function: Callable[Concatenate[Actor, P], Any],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> Pending:
+        """Begin such a call, while the test goes on to ask other processes."""
+        return Pending(self, function, *arguments)
+
+    def run_to_end(
+        self,
+        function: Callable[Concatenate[Actor, P], Any],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> int | None:
+        """Call a function that ends the process; return the exit status."""
+        self.ensure_started()
+        self.ask("run", function, *arguments)
+        return self.host.ends.wait(self.process)
 
     def operate(self, name: str, *arguments: Any) -> Any:
         """Call an operation of the adapter in the process.
@@ -126,15 +175,15 @@ class Requester:
                 f"the test makes {unclaimed[0]}, which the adapter does not claim, "
                 f"and its decorator does not say that it needs it"
             )
-        return self.request("operate", name, *arguments)
+        self.ensure_started()
+        tally.remote_calls += 1
+        return self.exchange(self.deadline, "operate", name, *arguments)
 
-    def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
-        """Ask, without starting the process first."""
-        place = NAME_PLACES.get(what)
-        request_name = what if place is None else f"{what} {arguments[place]}"
+    def exchange(self, seconds: float, what: str, *arguments: Any) -> Any:
+        """Send a request, and return its answer, which may take so many seconds."""
         self.ask(what, *arguments)
-        limit = deadline or self.deadline_of(what, *arguments)
-        return self.result(self.receive(request_name, limit), request_name)
+        name = name_of_request(what, *arguments)
+        return self.result(self.receive(name, seconds), name)
 
     def ask(self, what: str, *arguments: Any) -> None:
         """Ask for something; `receive` waits for what comes of it."""
@@ -146,10 +195,12 @@ class Requester:
         try:
             connection.send(message)
         except wire.WireClosed:
-            ended = self.host.ends.describe_end(self.process, what)
+            name = name_of_request(what, *arguments)
+            ended = self.host.ends.describe_end(self.process, name)
             raise ActorDied(ended) from None
         except wire.WireTimeout:
-            raise DeadlineExceeded(f"{self.name} did not read: {what}") from None
+            name = name_of_request(what, *arguments)
+            raise DeadlineExceeded(f"{self.name} did not read: {name}") from None
 
     def receive(self, request_name: str, limit: float = 0.0) -> dict[str, Any]:
         """Return the next message of the process, which may take `limit` seconds."""
@@ -188,6 +239,8 @@ class Requester:
 
     def _refer(self, value: Any) -> dict[str, Any]:
         match value:
+            case FunctionType() if "<" not in value.__qualname__:  # not a local one
+                return {"function": f"{value.__module__}:{value.__qualname__}"}
             case Layout():
                 return {"layout": asdict(value)}
             case ChannelProxy():
@@ -243,16 +296,19 @@ class HeldRequest:
 
 
 class Pending:
-    """A request that an actor waits in: for a message."""
+    """A call of a function in which an actor waits, for example for a message."""
 
-    def __init__(self, actor: Requester, what: str, *arguments: Any) -> None:
+    def __init__(
+        self, actor: Requester, function: Callable[..., Any], *arguments: Any
+    ) -> None:
         actor.ensure_started()
         self.actor = actor
-        self.limit = actor.deadline_of(what, *arguments)
+        self.name = function.__name__
+        self.limit = actor.deadline_of(function, *arguments)
         self.payload: Any = None
         wait_until(self._sleeps, actor.deadline)  # until it waits for a request
         self.before = self.times_woken()
-        actor.ask(what, *arguments)
+        actor.ask("run", function, *arguments)
 
     def is_waiting(self) -> bool:
         """Return whether the process waits in what it was asked for."""
@@ -271,8 +327,8 @@ class Pending:
     def answer(self) -> Any:
         """Return what the process answers, which is the `payload` from then on."""
         tally.remote_calls += 1
-        message = self.actor.receive("get", self.limit)
-        self.payload = self.actor.result(message, "get")
+        message = self.actor.receive(self.name, self.limit)
+        self.payload = self.actor.result(message, self.name)
         return self.payload
 
     def times_woken(self) -> int:
@@ -310,17 +366,9 @@ class Remote:
         """Enqueue a write on the device."""
         self.actor.operate("write_later", self, index, value)
 
-    def read_array(self, index: int) -> Any:
-        """Return one element, where this is an array of the profile ``arrays``."""
-        return self.actor.request("read_array", self, index)
-
-    def write_array(self, index: int, value: Any) -> None:
-        """Write one element, where this is an array of the profile ``arrays``."""
-        self.actor.request("write_array", self, index, value)
-
     def same_object_as(self, other: Remote) -> bool:
         """Return whether both are one Python object in their process."""
-        return bool(self.actor.request("same", self, other))
+        return self.actor.run(Actor.same, self, other)
 
     def is_same_reference_as(self, other: Remote) -> bool:
         """Return whether both name one object, without asking its process."""
@@ -328,15 +376,7 @@ class Remote:
 
     def drop(self) -> None:
         """Release it in its process."""
-        self.actor.request("drop", self.key)
-
-    def hide(self, where: str) -> None:
-        """Put it where the suite no longer finds it: see `actions.HIDING_PLACES`."""
-        self.actor.request("act", "hide", self.key, where)
-
-    def drop_in_a_thread(self) -> None:
-        """Let another thread of its process have the last reference, and drop that."""
-        self.actor.request("act", "drop_in_a_thread", self.key)
+        self.actor.run(Actor.drop, self.key)
 
 
 class ChannelProxy:
@@ -350,108 +390,42 @@ class ChannelProxy:
 
     def put(self, actor: Requester, payload: Any) -> None:
         """Make an actor put a payload."""
-        actor.request("channel_put", self, payload)
+        actor.run(Actor.put_on, self, payload)
 
     def get(self, actor: Requester) -> Any:
         """Return the next payload, as an actor gets it."""
-        return actor.request("channel_get", self)
-
-    def waiting(self, actor: Requester) -> Pending:
-        """Make an actor wait for a payload."""
-        return Pending(actor, "channel_get", self)
-
-    def waiting_to_put(self, actor: Requester, payload: Any) -> Pending:
-        """Make an actor wait for room for a payload."""
-        return Pending(actor, "channel_put", self, payload)
-
-    def offer(self, actor: Requester, payload: Any, how: Any = None) -> bool:
-        """Make an actor put a payload on a queue if it has room, and say if it had."""
-        return bool(actor.request("channel_offer", self, payload, how))
-
-    def try_get(self, actor: Requester, how: dict[str, Any]) -> list[Any]:
-        """Return what an actor gets from a queue that it asks so, in a list."""
-        found: list[Any] = actor.request("channel_try_get", self, how)
-        return found
+        return actor.run(Actor.get_from, self)
 
     def get_within(self, actor: Requester, seconds: float) -> list[Any]:
         """Return what an actor gets in time: a payload in a list, or nothing."""
-        found: list[Any] = actor.request(
-            "channel_get_within", self, seconds, deadline=seconds + actor.deadline
-        )
-        return found
+        limit = seconds + actor.deadline
+        return actor.run_within(limit, Actor.get_within, self, seconds)
 
-    def waiting_within(self, actor: Requester, seconds: float) -> Pending:
-        """Make an actor wait so long for a payload: a list, empty if none came."""
-        return Pending(actor, "channel_get_within", self, seconds)
+    def waiting(self, actor: Requester) -> Pending:
+        """Make an actor wait for a payload."""
+        return actor.start(Actor.get_from, self)
 
-    def has_message(self, actor: Requester) -> bool:
-        """Return whether a message is there for an actor, or a part of one."""
-        return bool(actor.request("channel", self, "has_message"))
+    def use(
+        self,
+        actor: Requester,
+        method: Callable[Concatenate[Channel, P], Result],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> Result:
+        """Make an actor call a method of `Channel`, such as `Channel.close_writer`."""
+        result: Result = actor.run(Actor.use_channel, self, method, *arguments)
+        return result
 
-    def close_writer(self, actor: Requester) -> None:
-        """Make an actor close its writing end, where this is a pipe."""
-        actor.request("channel", self, "close_writer")
-
-    def close_reader(self, actor: Requester) -> None:
-        """Make an actor close its other end, where this is a pipe."""
-        actor.request("channel", self, "close_reader")
-
-    def flush(self, actor: Requester) -> None:
-        """Make an actor close a queue when all that it has put was written."""
-        actor.request("channel", self, "flush")
-
-    def cancel_join_thread(self, actor: Requester) -> None:
-        """Make an actor end though nobody receives what it has put."""
-        actor.request("channel", self, "cancel_join_thread")
-
-    def joining(self, actor: Requester) -> Pending:
-        """Make an actor wait until all messages have been dealt with."""
-        return Pending(actor, "channel", self, "join")
-
-    def put_bytes(self, actor: Requester, text: str) -> None:
-        """Make an actor send a text as bare bytes, where this is a pipe."""
-        actor.request("channel", self, "put_bytes", text)
-
-    def waiting_for_bytes(self, actor: Requester) -> Pending:
-        """Make an actor wait for bare bytes, where this is a pipe."""
-        return Pending(actor, "channel", self, "get_bytes")
-
-    def get_bytes(self, actor: Requester) -> str:
-        """Return the text that an actor gets as bare bytes, where this is a pipe."""
-        return str(actor.request("channel", self, "get_bytes"))
-
-    def seconds_until_empty(
-        self, actor: Requester, how: dict[str, Any]
-    ) -> float | None:
-        """Return after how long an actor is told that a queue is empty; None: never."""
-        told = actor.request("channel", self, "seconds_until_empty", how)
-        return None if told is None else float(told)
-
-    def waiting_until_empty(self, actor: Requester, how: dict[str, Any]) -> Pending:
-        """Make an actor wait so: the answer is that of `seconds_until_empty`."""
-        return Pending(actor, "channel", self, "seconds_until_empty", how)
-
-    def seconds_until_full(self, actor: Requester, how: dict[str, Any]) -> float | None:
-        """Return after how long an actor is told that a queue is full; None: never."""
-        told = actor.request("channel", self, "seconds_until_full", how)
-        return None if told is None else float(told)
-
-    def size(self, actor: Requester) -> int:
-        """Return how many messages a queue has, as it tells an actor."""
-        return int(actor.request("channel", self, "size"))
-
-    def task_done(self, actor: Requester) -> None:
-        """Make an actor say that a message has been dealt with."""
-        actor.request("channel", self, "task_done")
-
-    def join(self, actor: Requester) -> None:
-        """Make an actor wait until all messages have been dealt with."""
-        actor.request("channel", self, "join")
-
-    def close(self, actor: Requester) -> None:
-        """Make an actor close all that it has of the channel."""
-        actor.request("channel", self, "close")
+    def using(
+        self,
+        actor: Requester,
+        method: Callable[Concatenate[Channel, P], Any],
+        *arguments: P.args,
+        **unused: P.kwargs,
+    ) -> Pending:
+        """Make an actor call a method in which it waits."""
+        return actor.start(Actor.use_channel, self, method, *arguments)
 
     def drop(self, actor: Requester) -> None:
         """Make an actor forget the channel."""
-        actor.request("drop_channel", self.name)
+        actor.run(Actor.drop_channel, self.name)

@@ -11,8 +11,6 @@ Handlers also run at the jump back of a loop; these places are left out. Places 
 method `__del__` are left out, too, except where a tensor is dropped: Python ends the
 method, reports the exception and continues the call. The report shows other functions
 that Python calls in this way.
-
-The first argument of each action is the actor.
 """
 
 from __future__ import annotations
@@ -24,20 +22,30 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.threads import in_a_child
+
 HANDLER_EVENTS = ("call", "c_return")
 """The events of `sys.setprofile` at which a signal handler can run."""
 
 FINALIZER = "__del__"
+
 DEPTH_CHANGES = {"call": 1, "return": -1}
 """The change of the call depth at an event of a Python function."""
 
 PROPAGATED = "the call raises it"
+
 UNRAISABLE = "Python reports it"
+
 SUPPRESSED = "nobody is told of it"
+
 NOT_RAISED = "it is not raised"
 """What can happen to the exception of the handler. Or the call raises another one
 instead.
 """
+
+HANDLER_MESSAGE = "raised by a signal handler of the suite"
+"""The message of an exception that a handler raises."""
 
 
 class Interrupt(BaseException):
@@ -58,9 +66,6 @@ HANDLERS: dict[str, tuple[signal.Signals, type[BaseException]]] = {
     **KINDS,
 }
 """The signals and exceptions for calls that wait, that of Python's own handler too."""
-
-HANDLER_MESSAGE = "raised by a signal handler of the suite"
-"""The message of an exception that a handler raises."""
 
 
 class InterruptionPoints:
@@ -148,15 +153,15 @@ def _describe_position(frame: FrameType, what: object) -> str:
     return f"{code.co_qualname} {does}, {file}, line {frame.f_lineno}"
 
 
-def _share(actor: Any, tensor: Any) -> Callable[[], object]:
+def _share(actor: Actor, tensor: Any) -> Callable[[], object]:
     return lambda: actor.operations.share(tensor)
 
 
-def _share_module(actor: Any, module: Any) -> Callable[[], object]:
+def _share_module(actor: Actor, module: Any) -> Callable[[], object]:
     return lambda: actor.operations.share_module(module)
 
 
-def _put(actor: Any, to: str, channel: str, payload: Any) -> Callable[[], object]:
+def _put(actor: Actor, to: str, channel: str, payload: Any) -> Callable[[], object]:
     pair, encode = actor.pair_with(to, channel), actor.operations.encode
 
     def put() -> None:
@@ -175,7 +180,7 @@ CALLS: dict[str, Callable[..., Callable[[], object]]] = {
 """The calls that can be interrupted, by name; each returns a function."""
 
 
-def count_places(actor: Any, call: str, *arguments: Any) -> int:
+def count_places(actor: Actor, call: str, *arguments: Any) -> int:
     """Execute a call; return the number of its places."""
     places = InterruptionPoints()
     do = CALLS[call](actor, *arguments)
@@ -184,7 +189,7 @@ def count_places(actor: Any, call: str, *arguments: Any) -> int:
 
 
 def interrupt(
-    actor: Any, kind: str, number: int, call: str, *arguments: Any
+    actor: Actor, kind: str, number: int, call: str, *arguments: Any
 ) -> list[str]:
     """Interrupt a call at a place.
 
@@ -196,7 +201,7 @@ def interrupt(
     return [actor.by_implementation(lambda: places.during(do)), places.where]
 
 
-def interrupt_drops(actor: Any, kind: str, values: list[int]) -> int:
+def interrupt_drops(actor: Actor, kind: str, values: list[int]) -> int:
     """Share tensors and drop them, each interrupted at the next place; then one more.
 
     Returns:
@@ -213,21 +218,26 @@ def interrupt_drops(actor: Any, kind: str, values: list[int]) -> int:
         number += 1
 
 
-def raise_at_signal(actor: Any, kind: str) -> None:
+def raise_at_signal(actor: Actor, kind: str) -> Any:
     """Let the handler of a signal raise: one of the `HANDLERS`.
 
-    The request ``restore`` with the same name restores the handler before it.
+    Returns:
+        The handler before it, for `restore_handler`.
     """
     number, exception = HANDLERS[kind]
 
     def handle(*ignored: object) -> None:
         raise exception(HANDLER_MESSAGE)
 
-    before = signal.signal(number, handle)
-    actor.restorers[kind] = lambda: signal.signal(number, before)
+    return signal.signal(number, handle)
 
 
-def write_in_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]]:
+def restore_handler(actor: Actor, kind: str, handler: Any) -> None:
+    """Restore the handler that `raise_at_signal` returned."""
+    signal.signal(HANDLERS[kind][0], handler)
+
+
+def write_in_child(actor: Actor, tensors: list[Any], value: int) -> list[list[Any]]:
     """Make a forked child write to the last element of each tensor.
 
     Returns:
@@ -236,20 +246,20 @@ def write_in_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]
     """
     said = [actor.call("is_shared", tensor) for tensor in tensors]
     before = [_first_and_last(actor, tensor) for tensor in tensors]
-    actor.do_act("in_a_child", "act", "write_last", tensors, value)
+    in_a_child(actor, write_last, tensors, value)
     after = [_first_and_last(actor, tensor) for tensor in tensors]
     return [list(found) for found in zip(said, before, after, strict=True)]
 
 
-def write_last(actor: Any, tensors: list[Any], value: int) -> None:
+def write_last(actor: Actor, tensors: list[Any], value: int) -> None:
     """Write to the last element of each tensor."""
     for tensor in tensors:
         actor.call("write", tensor, _last_index(actor, tensor), value)
 
 
-def _first_and_last(actor: Any, tensor: Any) -> list[Any]:
+def _first_and_last(actor: Actor, tensor: Any) -> list[Any]:
     return [actor.call("read", tensor, at) for at in ((0,), _last_index(actor, tensor))]
 
 
-def _last_index(actor: Any, tensor: Any) -> tuple[int]:
+def _last_index(actor: Actor, tensor: Any) -> tuple[int]:
     return (actor.call("shape", tensor)[0] - 1,)

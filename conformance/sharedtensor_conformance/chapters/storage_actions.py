@@ -3,13 +3,13 @@
 All elements of a tensor have the same value, and no other tensor has this value. So two
 storages that overlap or are mixed up are detected. A test gets only the numbers of
 wrong tensors.
-
-The first argument of each action is the actor.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from sharedtensor_conformance.harness.actor import Actor
 
 
 class NumberedTensors:
@@ -22,14 +22,12 @@ class NumberedTensors:
         self.tensors: dict[int, list[Any]] = {}
 
 
-def new_storages(actor: Any) -> NumberedTensors:
+def new_storages(actor: Actor) -> Any:
     """Return an empty collection."""
     return NumberedTensors()
 
 
-def make_storages(
-    actor: Any, held: NumberedTensors, first: int, lengths: list[int]
-) -> None:
+def make_storages(actor: Actor, held: Any, first: int, lengths: list[int]) -> None:
     """Make a tensor of each length, numbered from `first` on."""
     for number, length in enumerate(lengths, first):
         made = actor.call("make", [number] * length, (length,), "int32")
@@ -37,60 +35,29 @@ def make_storages(
 
 
 def put_storages(
-    actor: Any, held: NumberedTensors, numbers: list[int], to: str, channel: str
+    actor: Actor, held: Any, numbers: list[int], to: str, channel: str
 ) -> None:
     """Put the tensors of these numbers in one message."""
     payload = [[number, held.tensors[number][-1]] for number in numbers]
-    actor.do_put(to, channel, payload)
+    actor.put(to, channel, payload)
 
 
-def get_storages(
-    actor: Any, held: NumberedTensors, sender: str, channel: str
-) -> list[int]:
+def get_storages(actor: Actor, held: Any, sender: str, channel: str) -> list[int]:
     """Get a message of `put_storages`, keep its tensors, and return their numbers."""
-    payload = actor.do_get(sender, channel)
+    payload = actor.get(sender, channel)
     for number, tensor in payload:
         held.tensors.setdefault(number, []).append(tensor)
     return [number for number, _ in payload]
 
 
-def put_clones(
-    actor: Any, tensor: Any, numbers: list[int], to: str, channel: str
-) -> None:
-    """Put a clone for each number, and drop it at once.
-
-    The first element of a clone is its number.
-    """
-    for number in numbers:
-        clone = actor.call("clone", tensor)
-        actor.call("write", clone, (0,), number)
-        actor.do_put(to, channel, clone)
-        actor.call("release", clone)
-        del clone
-
-
-def get_clones(
-    actor: Any, held: NumberedTensors, count: int, sender: str, channel: str
-) -> list[int]:
-    """Get `count` clones, keep them by their numbers, and return the numbers."""
-    found = []
-    for _ in range(count):
-        tensor = actor.do_get(sender, channel)
-        found.append(int(actor.call("read", tensor, (0,))))
-        held.tensors.setdefault(found[-1], []).append(tensor)
-    return found
-
-
-def drop_storages(actor: Any, held: NumberedTensors, numbers: list[int]) -> None:
+def drop_storages(actor: Actor, held: Any, numbers: list[int]) -> None:
     """Drop all tensors with these numbers."""
     for number in numbers:
         for tensor in held.tensors.pop(number, []):
             actor.call("release", tensor)
 
 
-def rewrite_storages(
-    actor: Any, held: NumberedTensors, numbers: list[int], value: int
-) -> None:
+def rewrite_storages(actor: Actor, held: Any, numbers: list[int], value: int) -> None:
     """Write number + `value` to the first and the last element of each tensor."""
     for number in numbers:
         tensor = held.tensors[number][0]
@@ -99,9 +66,7 @@ def rewrite_storages(
             actor.call("write", tensor, (index,), number + value)
 
 
-def wrong_storages(
-    actor: Any, held: NumberedTensors, added: dict[int, int]
-) -> list[int]:
+def wrong_storages(actor: Actor, held: Any, added: dict[int, int]) -> list[int]:
     """Return the numbers of the tensors with wrong values.
 
     Args:
@@ -121,7 +86,7 @@ def wrong_storages(
     return wrong
 
 
-def share_storages(actor: Any, held: NumberedTensors) -> None:
+def share_storages(actor: Actor, held: Any) -> None:
     """Share all tensors, so that a child that is forked later uses the same memory."""
     for tensors in held.tensors.values():
         for tensor in tensors:

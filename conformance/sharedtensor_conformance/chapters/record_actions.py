@@ -10,12 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sharedtensor_conformance.harness.actor import Actor
+
+
+def changed(record: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a record of the same class, with `change` applied to both attributes.
+
+    It is the method ``with_leaves`` of all records: see `map_leaves`.
+    """
+    return type(record)(change(record.first), change(record.second))
+
 
 class Pair(NamedTuple):
     """A tuple with named fields."""
 
     first: Any
     second: Any
+
+    def with_leaves(self, change: Callable[[Any], Any]) -> Pair:
+        """Return a changed record: see `changed`."""
+        return Pair(change(self.first), change(self.second))
 
 
 @dataclass
@@ -25,6 +39,8 @@ class Batch:
     first: Any
     second: Any
 
+    with_leaves = changed
+
 
 @dataclass(frozen=True, slots=True)
 class FrozenBatch:
@@ -33,6 +49,8 @@ class FrozenBatch:
     first: Any
     second: Any
 
+    with_leaves = changed
+
 
 class Holder:
     """An ordinary object, which is pickled by its ``__dict__``."""
@@ -40,6 +58,8 @@ class Holder:
     def __init__(self, first: Any, second: Any) -> None:
         self.first = first
         self.second = second
+
+    with_leaves = changed
 
 
 RECORDS: dict[str, Callable[[Any, Any], Any]] = {
@@ -51,17 +71,17 @@ RECORDS: dict[str, Callable[[Any, Any], Any]] = {
 """The classes of records, by their names in tests."""
 
 
-def is_record(value: Any) -> bool:
-    """Return whether a value is a record."""
-    return type(value) in RECORDS.values()
-
-
-def changed(record: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a record of the same class, with `change` applied to both attributes."""
-    return type(record)(change(record.first), change(record.second))
-
-
 def kind_of(record: Any) -> str:
     """Return the kind of a record, a key of `RECORDS`; otherwise the class name."""
     kinds = {made: kind for kind, made in RECORDS.items()}
     return kinds.get(type(record), type(record).__name__)
+
+
+def make_record(actor: Actor, kind: str, first: Any, second: Any) -> Any:
+    """Return a record of one of the kinds of `RECORDS`."""
+    return RECORDS[kind](first, second)
+
+
+def describe_record(actor: Actor, record: Any) -> list[Any]:
+    """Return the kind of a record and its two attributes."""
+    return [kind_of(record), record.first, record.second]

@@ -3,31 +3,37 @@
 The controller makes one request. Then the processes exchange hundreds of batches
 without remote calls, so that a test finds a fault that occurs in one batch of a
 hundred.
-
-The first argument of each action is the actor.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from sharedtensor_conformance.harness.actions import bytes_of_size
-from sharedtensor_conformance.harness.concurrency import MAX_WRONG_READINGS
+from sharedtensor_conformance.chapters.message_actions import (
+    MAX_WRONG_READINGS,
+    bytes_of_size,
+)
+from sharedtensor_conformance.harness.actor import Actor
 
-# Batches in new tensors
+
+def send_from_reading_end(actor: Actor, channel: Any, count: int) -> None:
+    """Send `count` messages from the reading end of a duplex pipe to its other end."""
+    for number in range(count):
+        actor.by_implementation(partial(channel.reader.send, number))
 
 
-def put_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
+def put_batches(actor: Actor, channel: Any, first: int, count: int, size: int) -> None:
     """Put `count` batches, numbered from `first` on, and keep none of them.
 
     A batch has its number, a tensor of two elements, and `size` bytes.
     """
     for number in range(first, first + count):
         tensor = actor.call("make", [number, -number], (2,), "float32")
-        actor.do_channel_put(channel, [number, tensor, bytes_of_size(size)])
+        actor.put_on(channel, [number, tensor, bytes_of_size(size)])
 
 
-def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> Any:
+def get_batches(actor: Actor, channel: Any, first: int, count: int, size: int) -> Any:
     """Get `count` batches of one worker, keep none, and return the wrong ones.
 
     Returns:
@@ -36,7 +42,7 @@ def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> 
     """
     wrong = []
     for due in range(first, first + count):
-        number, tensor, text = actor.do_channel_get(channel)
+        number, tensor, text = actor.get_from(channel)
         values = actor.call("values", tensor)
         if (number, values, text) != (due, [due, -due], bytes_of_size(size)):
             wrong.append([due, number, values])
@@ -44,25 +50,22 @@ def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> 
     return wrong[:MAX_WRONG_READINGS]
 
 
-# Buffers that are reused
-
-
-def fill_buffers(actor: Any, empty: Any, filled: Any) -> None:
+def fill_buffers(actor: Actor, empty: Any, filled: Any) -> None:
     """Fill each buffer that comes back with its next number, until None comes.
 
     A message has the position of a buffer, the number to write, and the buffer.
     """
-    while (task := actor.do_channel_get(empty)) is not None:
+    while (task := actor.get_from(empty)) is not None:
         place, number, buffer = task
         del task
         for index in range(actor.call("shape", buffer)[0]):
             actor.call("write", buffer, (index,), number)
-        actor.do_channel_put(filled, [place, number, buffer])
+        actor.put_on(filled, [place, number, buffer])
         del buffer
 
 
 def use_buffers(
-    actor: Any, empty: Any, filled: Any, made: list[Any], rounds: int
+    actor: Actor, empty: Any, filled: Any, made: list[Any], rounds: int
 ) -> list[Any]:
     """Let a worker fill each buffer `rounds` times, and return the wrong readings.
 
@@ -75,13 +78,13 @@ def use_buffers(
     """
     wrong: list[Any] = []
     for place, tensor in enumerate(made):
-        actor.do_channel_put(empty, [place, 0, tensor])
+        actor.put_on(empty, [place, 0, tensor])
     for _ in range(rounds * len(made)):
-        place, number, buffer = actor.do_channel_get(filled)
+        place, number, buffer = actor.get_from(filled)
         found = [actor.call("values", one) for one in (buffer, made[place])]
         if found != [[number] * len(found[0])] * 2:
             wrong.append([place, number, found])
         if number + 1 < rounds:
-            actor.do_channel_put(empty, [place, number + 1, buffer])
+            actor.put_on(empty, [place, number + 1, buffer])
         del buffer
     return wrong[:MAX_WRONG_READINGS]

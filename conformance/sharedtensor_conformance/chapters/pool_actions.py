@@ -1,0 +1,144 @@
+"""Pools of worker processes in an actor, which submits tasks of `worker_tasks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from sharedtensor_conformance.chapters.worker_tasks import (
+    add_and_return,
+    prepare_worker,
+    strategy,
+)
+from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.marks import starts_processes
+
+SubmitMethod = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
+
+SUBMIT_METHODS: dict[str, SubmitMethod] = {
+    "apply": lambda pool, do, each: [pool.apply(do, (one,)) for one in each],
+    "apply by name": lambda pool, do, each: [
+        pool.apply(do, (), {"payload": one}) for one in each
+    ],
+    "apply_async": lambda pool, do, each: [
+        result.get() for result in [pool.apply_async(do, (one,)) for one in each]
+    ],
+    "map": lambda pool, do, each: pool.map(do, each),
+    "map in chunks": lambda pool, do, each: pool.map(do, each, chunksize=2),
+    "map_async": lambda pool, do, each: pool.map_async(do, each).get(),
+    "apply_async by name": lambda pool, do, each: [
+        result.get()
+        for result in [pool.apply_async(do, (), {"payload": one}) for one in each]
+    ],
+    "starmap": lambda pool, do, each: pool.starmap(do, [(one,) for one in each]),
+    "starmap_async": lambda pool, do, each: pool.starmap_async(
+        do, [(one,) for one in each]
+    ).get(),
+    "imap": lambda pool, do, each: list(pool.imap(do, each)),
+    "imap in chunks": lambda pool, do, each: list(pool.imap(do, each, chunksize=3)),
+    "imap_unordered": lambda pool, do, each: [
+        next(pool.imap_unordered(do, [one])) for one in each
+    ],
+}
+"""The ways to submit tasks to a pool. Results have the order of the tasks."""
+
+
+class Executor(ProcessPoolExecutor):
+    """An executor of the standard library, with the names that pools have."""
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        named: dict[str, Any] | None = None,
+    ) -> Any:
+        """Submit a call and wait for its result."""
+        return self.submit(function, *arguments, **(named or {})).result()
+
+    def close(self) -> None:
+        """Accept no call any more."""
+        self.shutdown(wait=False)
+
+    def join(self) -> None:
+        """Wait for the workers' end."""
+        self.shutdown(wait=True)
+
+
+@starts_processes
+def open_pool(actor: Actor, processes: int, method: str, kind: str) -> Any:
+    """Return a new pool: see `pools.open_pool`."""
+    context = actor.context(method)
+    entrance: dict[str, Any] = {}
+    if kind != "bare":
+        entrance = {"initializer": prepare_worker, "initargs": (actor.setting,)}
+    if kind == "executor":
+        return actor.by_implementation(
+            lambda: Executor(processes, mp_context=context, **entrance)
+        )
+    return actor.by_implementation(lambda: context.Pool(processes, **entrance))
+
+
+@starts_processes
+def run_task(
+    actor: Actor, pool: Any, task: Callable[..., Any], arguments: list[Any]
+) -> Any:
+    """Return the result of a task."""
+    outgoing = [actor.outgoing(argument) for argument in arguments]
+    return actor.incoming(actor.by_implementation(lambda: pool.apply(task, outgoing)))
+
+
+@starts_processes
+def run_task_by_name(
+    actor: Actor, pool: Any, task: Callable[..., Any], named: dict[str, Any]
+) -> Any:
+    """Return the result of a task that gets the names of all arguments."""
+    outgoing = {key: actor.outgoing(value) for key, value in named.items()}
+    result = actor.by_implementation(lambda: pool.apply(task, (), outgoing))
+    return actor.incoming(result)
+
+
+@starts_processes
+def add_in_tasks(actor: Actor, pool: Any, method: str, payloads: list[Any]) -> Any:
+    """Return the results of `add_and_return` for each payload.
+
+    `method` is one of `SUBMIT_METHODS`.
+    """
+    arguments = [actor.outgoing(payload) for payload in payloads]
+    submit = SUBMIT_METHODS[method]
+    return actor.incoming(
+        actor.by_implementation(lambda: submit(pool, add_and_return, arguments))
+    )
+
+
+@starts_processes
+def terminate_early(actor: Actor, pool: Any, payloads: list[Any]) -> None:
+    """Submit many tasks, take the result of one, and terminate the pool."""
+    arguments = [actor.outgoing(payload) for payload in payloads]
+
+    def take_one() -> None:
+        results = pool.imap_unordered(add_and_return, arguments)
+        next(results)
+        pool.terminate()
+        pool.join()
+
+    actor.by_implementation(take_one)
+
+
+@starts_processes
+def strategy_in_pool(actor: Actor, pool: Any) -> str:
+    """Return the strategy of a worker in which none was set."""
+    found: str = actor.by_implementation(lambda: pool.apply(strategy, (actor.setting,)))
+    return found
+
+
+@starts_processes
+def close_pool(actor: Actor, key: str) -> None:
+    """Close a pool, given by its key, and wait for the end of its workers."""
+    pool = actor.objects.pop(key)
+
+    def close() -> None:
+        pool.close()
+        pool.join()
+
+    actor.by_implementation(close)
