@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sharedtensor_conformance.harness.proxies import ActorProxy
-from sharedtensor_conformance.harness.proxies.host import Host
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage import Stage
 
 REUSED_PEERS = ("peer", "bystander")
 """The peers that are reused between cases."""
@@ -14,7 +17,7 @@ REUSED_PEERS = ("peer", "bystander")
 class Actors:
     """The actors of a stage, whether their processes run or not."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Stage) -> None:
         self._host = host
         self.owner = self.new("owner")
         self.peer = self.new("peer")

@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.checks import attempt
@@ -24,10 +24,12 @@ from sharedtensor_conformance.harness.proxies.calls import (
     Remote,
     Requester,
 )
-from sharedtensor_conformance.harness.proxies.host import Host
 from sharedtensor_conformance.harness.proxies.module import ModuleProxy
 from sharedtensor_conformance.harness.proxies.system import SystemProxy
 from sharedtensor_conformance.harness.threads import in_a_thread, put_in_parallel
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage import Stage
 
 
 class ActorProxy(Requester):
@@ -37,7 +39,7 @@ class ActorProxy(Requester):
     it has not received them.
     """
 
-    def __init__(self, host: Host, name: str) -> None:
+    def __init__(self, host: Stage, name: str) -> None:
         super().__init__(host, name)
         self.module = ModuleProxy(self)
         self.system = SystemProxy(self)

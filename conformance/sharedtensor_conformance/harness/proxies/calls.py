@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from types import FunctionType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
 from sharedtensor_conformance.harness import wire
@@ -29,7 +29,9 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 from sharedtensor_conformance.harness.process import Process
 from sharedtensor_conformance.harness.process_tree import prolonged, status
-from sharedtensor_conformance.harness.proxies.host import Host
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage import Stage
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -65,7 +67,7 @@ def index_tuple(index: int | tuple[int, ...]) -> tuple[int, ...]:
 class Requester:
     """Asks the process of an actor for something, and takes its answer."""
 
-    def __init__(self, host: Host, name: str) -> None:
+    def __init__(self, host: Stage, name: str) -> None:
         self.host = host
         self.name = name
         self.process = Process(name)
