@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.chapters.group_actions import join_group
+from sharedtensor_conformance.chapters.tensor_actions import make_many
 from sharedtensor_conformance.chapters.test_load import circulating_buffers
 from sharedtensor_conformance.chapters.test_mgr import check_nothing_left
 from sharedtensor_conformance.chapters.test_spawn import check_join_error
@@ -57,6 +58,12 @@ def test_function_that_a_process_cannot_import_is_not_sent():
     owner = ActorProxy(SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0)), "owner")
     with pytest.raises(HarnessFault, match="a function cannot be sent to an actor"):
         owner.ask("run", lambda actor: None)
+
+
+def test_arguments_have_no_names():
+    host = SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0))
+    with pytest.raises(HarnessFault, match=r"no names in a request: \['count'\]"):
+        ActorProxy(host, "owner").start(make_many, 1, count=3)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from sharedtensor_conformance.chapters.pool_actions import (
     run_task,
 )
 from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
+from sharedtensor_conformance.harness.proxies.calls import refuse_names
 
 P = ParamSpec("P")
 
@@ -23,10 +24,9 @@ class Pool:
         self.actor = actor
         self.remote = remote
 
-    def run(
-        self, task: Callable[P, Any], *arguments: P.args, **unused: P.kwargs
-    ) -> Any:
+    def run(self, task: Callable[P, Any], *arguments: P.args, **named: P.kwargs) -> Any:
         """Make a worker execute one of the `worker_tasks`, and return its result."""
+        refuse_names(named)
         return self.actor.run(run_task, self.remote, task, list(arguments))
 
 

@@ -7,7 +7,7 @@ process, and a `ChannelProxy` is a channel that several processes can have.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from types import FunctionType
@@ -59,6 +59,12 @@ def name_of_request(what: str, *arguments: Any) -> str:
     return what
 
 
+def refuse_names(named: Mapping[str, object]) -> None:
+    """Raise an exception if arguments are named, since they are sent by position."""
+    if named:
+        raise HarnessFault(f"arguments have no names in a request: {[*named]}")
+
+
 def index_tuple(index: int | tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element as the adapter wants it."""
     return index if isinstance(index, tuple) else (index,)
@@ -104,12 +110,12 @@ class Requester:
         self,
         function: Callable[Concatenate[Actor, P], Result],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> Result:
         """Call a function of the suite in the process, and return its result.
 
         The function, of a module or of the class `Actor`, is imported there. Its first
-        parameter is the actor; the others have no names here.
+        parameter is the actor. The others are sent by their positions.
 
         Raises:
             RemoteRaised: the implementation raised.
@@ -118,28 +124,29 @@ class Requester:
             HarnessFault: the suite or the adapter is at fault.
         """
         limit = self.deadline_of(function, *arguments)
-        return self.run_within(limit, function, *arguments, **unused)
+        return self.run_within(limit, function, *arguments, **named)
 
     def run_within(
         self,
         seconds: float,
         function: Callable[Concatenate[Actor, P], Result],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> Result:
         """Do the same with another deadline."""
         self.ensure_started()
         tally.remote_calls += 1
-        return self.run_in_started(seconds, function, *arguments, **unused)
+        return self.run_in_started(seconds, function, *arguments, **named)
 
     def run_in_started(
         self,
         seconds: float,
         function: Callable[Concatenate[Actor, P], Result],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> Result:
         """Do the same for the suite itself, without starting the process first."""
+        refuse_names(named)
         result: Result = self.exchange(seconds, "run", function, *arguments)
         return result
 
@@ -147,18 +154,20 @@ class Requester:
         self,
         function: Callable[Concatenate[Actor, P], Any],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> Pending:
         """Begin such a call, while the test goes on to ask other processes."""
+        refuse_names(named)
         return Pending(self, function, *arguments)
 
     def run_to_end(
         self,
         function: Callable[Concatenate[Actor, P], Any],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> int | None:
         """Call a function that ends the process; return the exit status."""
+        refuse_names(named)
         self.ensure_started()
         self.ask("run", function, *arguments)
         return self.host.ends.wait(self.process)
@@ -412,9 +421,10 @@ class ChannelProxy:
         actor: Requester,
         method: Callable[Concatenate[Channel, P], Result],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> Result:
         """Make an actor call a method of `Channel`, such as `Channel.close_writer`."""
+        refuse_names(named)
         result: Result = actor.run(Actor.use_channel, self, method, *arguments)
         return result
 
@@ -423,9 +433,10 @@ class ChannelProxy:
         actor: Requester,
         method: Callable[Concatenate[Channel, P], Any],
         *arguments: P.args,
-        **unused: P.kwargs,
+        **named: P.kwargs,
     ) -> Pending:
         """Make an actor call a method in which it waits."""
+        refuse_names(named)
         return actor.start(Actor.use_channel, self, method, *arguments)
 
     def drop(self, actor: Requester) -> None:
