@@ -44,6 +44,15 @@ def test_lists_are_recorded_as_they_were_when_they_were_sent(recorder):
     assert recorder.events[0]["given"] == [[1]]
 
 
+def test_function_of_the_suite_has_its_name_and_its_place(recorder):
+    place = "sharedtensor_conformance.harness.actor:Actor.get"
+    given = [{"function": place}, "peer", "pipe"]
+    listener().asked(OWNER, {"do": "run", "with": given})
+    (event,) = recorder.events
+    assert (event["do"], event["function"]) == ("get", place)
+    assert event["given"] == ["peer", "pipe"]
+
+
 def test_events_before_the_test_are_kept_apart(recorder):
     ask(OWNER, "make")
     listener().attempt_began()

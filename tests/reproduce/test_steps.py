@@ -80,6 +80,36 @@ def test_requests_are_lines_in_their_order_and_objects_have_names():
     ]
 
 
+ACTOR = "sharedtensor_conformance.harness.actor:Actor."
+
+
+def run(place, *given, **details):
+    name = place.rpartition(":")[2].rpartition(".")[2]
+    return call(name, *given, function=place, **details)
+
+
+def test_functions_of_the_suite_are_called_and_copied_by_their_names():
+    method = {"function": f"{ACTOR}get"}
+    events = (
+        run("chapters:make_many", 2, 1, returned=[reference("1"), reference("2")]),
+        run(f"{ACTOR}has_message", "peer", "pipe", returned=True),
+        run("harness:in_a_thread", method, "peer", "pipe", returned=5),
+        run("chapters:hide", "1", "a cycle", returned=None),
+    )
+    assert lines_of(*events) == [
+        "m1 = owner.run(make_many, 2, 1)",
+        "assert owner.has_message('peer', 'pipe')",
+        "assert owner.run(in_a_thread, Actor.get, 'peer', 'pipe') == 5",
+        "owner.run(hide, m1[0].key, 'a cycle')",
+    ]
+    steps = Steps([call("prepare", True, answered=1), *events], "", compares=True)
+    steps.write()
+    assert steps.requests == {"join", "has_message", "get"}
+    assert steps.functions == {
+        *("chapters:make_many", "harness:in_a_thread", "chapters:hide")
+    }
+
+
 def test_objects_in_a_message_are_named_by_their_place():
     message = {"dict": [["x", [reference("1"), reference("2")]]]}
     assert lines_of(

@@ -53,10 +53,11 @@ def test_answer_of_who_starts_a_process_may_take_as_long_as_that(request_parts, 
     assert ActorProxy(host, "owner").deadline_of(*request_parts) == limit
 
 
-STARTS = {"Process", "Pool", "Executor"}
+STARTS = {"Process", "Pool", "Executor", "started_process"}
 OTHERS = {
     "in_a_child": "a forked process imports nothing",
     "make_peer": "the process starts later, in start_peer",
+    "started_process": "the functions that call it are marked",
 }
 
 

@@ -14,7 +14,9 @@ from sharedtensor_conformance.chapters.message_actions import (
     bytes_of_size,
 )
 from sharedtensor_conformance.chapters.process_actions import (
-    _exit_code_after_writes,
+    exit_code,
+    new_semaphore,
+    started_process,
 )
 from sharedtensor_conformance.chapters.worker_tasks import add_when_written
 from sharedtensor_conformance.harness.actor import Actor
@@ -140,13 +142,11 @@ def start_and_write(
         For each tensor whether it was shared when `start` had returned, and the exit
         code.
     """
-    context = actor.context(method)
-    written = actor.by_implementation(lambda: context.Semaphore(0))
+    written = new_semaphore(actor, method)
     payload = [SlowInOtherThreads(), *actor.outgoing(tensors)]
-    arguments = (actor.setting, payload, written)
-    process = context.Process(target=add_when_written, args=arguments)
-    actor.by_implementation(process.start)
+    process = started_process(actor, method, add_when_written, payload, written)
     shared = [actor.call("is_shared", tensor) for tensor in tensors]
     for tensor in tensors:
         actor.call("write", tensor, (0,), value)
-    return shared, _exit_code_after_writes(process, written)
+    written.release()
+    return shared, exit_code(process)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -90,20 +91,38 @@ def set_variable(actor: Actor, name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
+def started_process(
+    actor: Actor,
+    method: str,
+    target: Callable[..., None],
+    *arguments: Any,
+    **named: Any,
+) -> Any:
+    """Return a process that was started; its function gets the setting first."""
+    context = actor.context(method)
+    given = (actor.setting, *arguments)
+    process = context.Process(target=target, args=given, kwargs=named)
+    actor.by_implementation(process.start)
+    return process
+
+
+def exit_code(process: Any) -> int | None:
+    """Wait for the end of such a process, and return its exit code."""
+    process.join()
+    status: int | None = process.exitcode
+    process.close()
+    return status
+
+
 @starts_processes
 def start_in_parallel(
     actor: Actor, payloads: list[Any], method: str
 ) -> list[int | None]:
     """Start a process for each payload, in a thread for each; return the exit codes."""
-    context = actor.context(method)
 
     def start(payload: Any) -> int | None:
-        arguments = (actor.setting, actor.outgoing(payload))
-        process = context.Process(target=add_in_process, args=arguments)
-        actor.by_implementation(process.start)
-        process.join()
-        status: int | None = process.exitcode
-        return status
+        outgoing = actor.outgoing(payload)
+        return exit_code(started_process(actor, method, add_in_process, outgoing))
 
     return run_in_parallel(*(partial(start, payload) for payload in payloads))
 
@@ -113,33 +132,24 @@ def strategy_of_a_child(actor: Actor, method: str) -> str:
     """Start a process that sets no strategy, and return which one it has.
 
     Raises:
-        EOFError: the process ends without telling. It is the implementation's.
+        EOFError: the process ends without an answer. It is the implementation's.
     """
-    context = actor.context(method)
     reader, writer = multiprocessing.Pipe(duplex=False)
     with reader:
         with writer:
-            arguments = (actor.setting, writer)
-            process = context.Process(target=send_strategy, args=arguments)
-            actor.by_implementation(process.start)
+            process = started_process(actor, method, send_strategy, writer)
         found: str = actor.by_implementation(reader.recv)
-    process.join()
-    process.close()
+    exit_code(process)
     return found
 
 
 @starts_processes
 def start_in_vain(actor: Actor, payload: Any, method: str) -> int | None:
     """Start a process, kill it before it can do its task, and return its exit code."""
-    context = actor.context(method)
-    arguments = (actor.setting, actor.outgoing(payload))
-    process = context.Process(target=add_in_process, args=arguments)
-    actor.by_implementation(process.start)
+    outgoing = actor.outgoing(payload)
+    process = started_process(actor, method, add_in_process, outgoing)
     process.kill()
-    process.join()
-    status: int | None = process.exitcode
-    process.close()
-    return status
+    return exit_code(process)
 
 
 @starts_processes
@@ -154,26 +164,19 @@ def start_with_named_arguments(
     Returns:
         The exit code.
     """
-    context = actor.context(method)
-    written = actor.by_implementation(lambda: context.Semaphore(0))
+    written = new_semaphore(actor, method)
     payload = actor.outgoing([written_later, {"other": other}])
-    process = context.Process(
-        target=add_when_written,
-        args=(actor.setting,),
-        kwargs={"payload": payload, "written": written},
-    )
-    actor.by_implementation(process.start)
+    named = {"payload": payload, "written": written}
+    process = started_process(actor, method, add_when_written, **named)
     actor.call("write", written_later, (0,), value)
-    return _exit_code_after_writes(process, written)
-
-
-def _exit_code_after_writes(process: Any, written: Any) -> int | None:
-    """Let a process go on that waits for writes, and return its exit code."""
     written.release()
-    process.join()
-    status: int | None = process.exitcode
-    process.close()
-    return status
+    return exit_code(process)
+
+
+def new_semaphore(actor: Actor, method: str) -> Any:
+    """Return a semaphore of the drop-in's context, with the value 0."""
+    context = actor.context(method)
+    return actor.by_implementation(lambda: context.Semaphore(0))
 
 
 def raise_on_sigint(actor: Actor) -> None:
