@@ -1,7 +1,7 @@
-"""Restricts a process as a container does, with namespaces and system call filters.
+"""Gives a process another environment: descriptors, namespaces, system call filters.
 
 Namespaces and filters of system calls cannot be undone, so these actions are for
-processes of one case. Each action returns why it is impossible here, or nothing if it
+processes of one case. Each of them returns why it is impossible here, or nothing if it
 succeeded. Children that the process starts later inherit the restriction.
 """
 
@@ -12,8 +12,10 @@ import ctypes
 import gc
 import os
 import platform
+import resource
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -150,3 +152,38 @@ def mount_own_shm(actor: Actor) -> str:
 
 def _error_text() -> str:
     return os.strerror(ctypes.get_errno())
+
+
+def occupy_descriptors(actor: Actor, below: int) -> Any:
+    """Open all descriptors below a number, so that the next one is not below it.
+
+    The soft limit of descriptors is raised if necessary.
+
+    Returns:
+        What `release_descriptors` gets; or why that is impossible here, as a text.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * below:
+        return f"a process may have {hard} open files, and this needs {2 * below}"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
+    opened: list[int] = []
+    while not opened or opened[-1] < below:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(opened.pop())
+    return Occupied(opened, soft)
+
+
+def release_descriptors(actor: Actor, occupied: Any) -> None:
+    """Close the descriptors that `occupy_descriptors` opened, and restore the limit."""
+    while occupied.opened:
+        os.close(occupied.opened.pop())
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (occupied.soft_limit, hard))
+
+
+@dataclass
+class Occupied:
+    """The opened descriptors, and the soft limit before."""
+
+    opened: list[int]
+    soft_limit: int

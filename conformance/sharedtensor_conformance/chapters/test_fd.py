@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from sharedtensor_conformance.chapters import fd_actions
-from sharedtensor_conformance.chapters.fd_actions import (
+from sharedtensor_conformance.chapters import env_actions
+from sharedtensor_conformance.chapters.env_actions import (
     release_descriptors,
 )
 from sharedtensor_conformance.chapters.pools import pool_in
@@ -507,7 +507,7 @@ def occupy_descriptors(actor):
     Raises:
         NotRun: it may not have so many.
     """
-    occupied = actor.run(fd_actions.occupy_descriptors, OCCUPIED_BELOW)
+    occupied = actor.run(env_actions.occupy_descriptors, OCCUPIED_BELOW)
     if isinstance(occupied, str):
         raise NotRun(occupied, Need.DESCRIPTORS)
     return occupied

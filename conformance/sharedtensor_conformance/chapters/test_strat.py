@@ -3,6 +3,10 @@
 import itertools
 from typing import Any
 
+from sharedtensor_conformance.chapters.module_actions import (
+    strategies_after_a_change,
+    strategy_of_a_program,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
     check_shared_memory,
@@ -10,10 +14,6 @@ from sharedtensor_conformance.chapters.shared_steps import (
     several_strategies,
     strategy_set,
     unthreaded_channel,
-)
-from sharedtensor_conformance.chapters.strat_actions import (
-    strategies_after_a_change,
-    strategy_of_a_program,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 from sharedtensor_conformance.harness.actor import Actor
