@@ -15,7 +15,6 @@ import platform
 import resource
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -154,36 +153,37 @@ def _error_text() -> str:
     return os.strerror(ctypes.get_errno())
 
 
-def occupy_descriptors(actor: Actor, below: int) -> Any:
+class Occupied:
+    """The descriptors that this process opened, and its soft limit before."""
+
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+        self.soft_limit = 0
+
+
+_occupied = Occupied()
+
+
+def occupy_descriptors(actor: Actor, below: int) -> str:
     """Open all descriptors below a number, so that the next one is not below it.
 
-    The soft limit of descriptors is raised if necessary.
-
-    Returns:
-        What `release_descriptors` gets; or why that is impossible here, as a text.
+    The soft limit of descriptors is raised if necessary; `release_descriptors` restores
+    it. Return why that is impossible here, or nothing.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2 * below:
         return f"a process may have {hard} open files, and this needs {2 * below}"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
-    opened: list[int] = []
+    _occupied.soft_limit, opened = soft, _occupied.opened
     while not opened or opened[-1] < below:
         opened.append(os.open(os.devnull, os.O_RDONLY))
     os.close(opened.pop())
-    return Occupied(opened, soft)
+    return ""
 
 
-def release_descriptors(actor: Actor, occupied: Any) -> None:
+def release_descriptors(actor: Actor) -> None:
     """Close the descriptors that `occupy_descriptors` opened, and restore the limit."""
-    while occupied.opened:
-        os.close(occupied.opened.pop())
+    while _occupied.opened:
+        os.close(_occupied.opened.pop())
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (occupied.soft_limit, hard))
-
-
-@dataclass
-class Occupied:
-    """The opened descriptors, and the soft limit before."""
-
-    opened: list[int]
-    soft_limit: int
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_occupied.soft_limit, hard))

@@ -482,13 +482,13 @@ def test_descriptors_may_have_any_numbers(stage, channel):
     """
     for numbers_are in ("least", "large"):
         with stage.fresh() as fresh:
-            pair, occupied = (fresh.owner, fresh.peer), []
+            pair = (fresh.owner, fresh.peer)
             for sender, receiver in (pair, pair[::-1]):
                 sender.send(sender.make([1, 2]), receiver, channel)
             for actor in pair:
                 actor.drop_all()
                 if numbers_are == "large":
-                    occupied.append(occupy_descriptors(actor))
+                    occupy_descriptors(actor)
                 for descriptor in range(3) if numbers_are == "least" else ():
                     actor.run(close_descriptor, descriptor)
             before = fresh.holdings(*pair)
@@ -497,20 +497,18 @@ def test_descriptors_may_have_any_numbers(stage, channel):
             sentence = "nothing is left of what was sent"
             fresh.check_descriptors(before, dict.fromkeys(pair, 0), sentence)
             if numbers_are == "large":
-                for actor, descriptors in zip(pair, occupied, strict=True):
-                    actor.run(release_descriptors, descriptors)
+                for actor in pair:
+                    actor.run(release_descriptors)
 
 
 def occupy_descriptors(actor):
-    """Open all descriptors below 1100 in an actor's process; return them.
+    """Open all descriptors below 1100 in an actor's process.
 
     Raises:
         NotRun: it may not have so many.
     """
-    occupied = actor.run(env_actions.occupy_descriptors, OCCUPIED_BELOW)
-    if isinstance(occupied, str):
-        raise NotRun(occupied, Need.DESCRIPTORS)
-    return occupied
+    if why_not := actor.run(env_actions.occupy_descriptors, OCCUPIED_BELOW):
+        raise NotRun(why_not, Need.DESCRIPTORS)
 
 
 def check_round_trip(sender, receiver, channel):
