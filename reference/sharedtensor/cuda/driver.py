@@ -75,6 +75,14 @@ class Driver(ABC):
         """
 
     @abstractmethod
+    def allocation_of(self, pointer: int) -> tuple[int, int]:
+        """Return base and size of the allocation in which a pointer lies.
+
+        As cuMemGetAddressRange does (Driver API, documented). Raises
+        IllegalAddressError [no-stray-access, documented].
+        """
+
+    @abstractmethod
     def ipc_handle(self, pointer: int) -> bytes:
         """Return the 64-byte handle of an own allocation.
 

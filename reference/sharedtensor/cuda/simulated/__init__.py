@@ -142,6 +142,11 @@ class SimulatedDevice(Driver):
     # Handles
 
     @_alone
+    def allocation_of(self, pointer: int) -> tuple[int, int]:
+        mapping = self._mapping_of(pointer, 1)
+        return mapping.base, mapping.nbytes
+
+    @_alone
     def ipc_handle(self, pointer: int) -> bytes:
         mapping = self._mapping_of(pointer, 1)
         if mapping.opens:
