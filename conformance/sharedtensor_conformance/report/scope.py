@@ -78,8 +78,11 @@ def newer_than_recorded(run: Run, summary: Summary) -> str:
         f"Newly broken: {', '.join(new) or 'none'}."
     )
     if run.selection.full and summary.complete:
-        said += f" Expectations that nothing shows any more: {len(summary.stale)}."
-    return f"{said} To record it: shared-tensor-spec expectations update REPORT."
+        said += (
+            f" Expectations that nothing shows any more: {len(summary.stale)}. To "
+            "record it: shared-tensor-spec expectations update REPORT."
+        )
+    return said
 
 
 def stale_title(run: Run) -> str:
