@@ -289,8 +289,8 @@ def open_here(argument: str, load: Callable[[], Cuda]) -> None:
 
 def examine(load: Callable[[], Cuda] = Cuda.load) -> dict[str, Any]:
     """Run all checks; return the facts, or raise `Unfit`."""
-    host = [check_shared_memory(), check_limits()]
     cuda = load()
+    host = [check_shared_memory(), check_limits()]
     version = cuda.integer("cuDriverGetVersion")
     extra = cupy_extra(version)
     devices = check_devices(cuda)
