@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from readme_command import command
 
@@ -343,8 +344,11 @@ def main() -> None:
     )
     parser.add_argument("environment", nargs="*", metavar="ENVIRONMENT")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--test", action="store_true", help="run the test command")
-    which.add_argument("--both", action="store_true", help="run both at the same time")
+    kinds: dict[str, Any] = {"dest": "kinds", "action": "store_const"}
+    text = "run the test command"
+    which.add_argument("--test", const=["test"], default=["main"], help=text, **kinds)
+    text = "run both at the same time"
+    which.add_argument("--both", const=["main", "test"], help=text, **kinds)
     own, options = sys.argv[1:], []
     if "--" in own:
         own, options = own[: own.index("--")], own[own.index("--") + 1 :]
@@ -357,8 +361,7 @@ def main() -> None:
     failed, not_run = [], []
     with ExitStack() as stack:
         folder = stack.enter_context(folder_for_all())
-        kinds = ["main"] * (not chosen.test) + ["test"] * (chosen.test or chosen.both)
-        runs = Runs(folder, kinds, options)
+        runs = Runs(folder, chosen.kinds, options)
         for name in names:
             if os.geteuid() != 0 and ENVIRONMENTS[name].as_root:
                 not_run.append(name)

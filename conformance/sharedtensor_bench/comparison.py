@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-from sharedtensor_conformance.report.terminal import plural
+from sharedtensor_conformance.report.scope import plural
 
 from sharedtensor_bench.results import Result, Results
 from sharedtensor_bench.rows import TIMED, Cell

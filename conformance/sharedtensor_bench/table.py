@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharedtensor_conformance.report.terminal import plural
+from sharedtensor_conformance.report.scope import plural
 
 from sharedtensor_bench.results import Result, Results, slowdown_of_others
 from sharedtensor_bench.rows import ROWS

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as _np
 
 from . import layout
-from .errors import HandleError as HandleError
-from .errors import ManagerError as ManagerError
-from .errors import NestedMoveError as NestedMoveError
-from .errors import NonLeafError as NonLeafError
-from .errors import ResizeError as ResizeError
-from .errors import ResourceError as ResourceError
-from .errors import SharedTensorError as SharedTensorError
-from .errors import StrategyError as StrategyError
-from .nn import Module as Module
-from .nn import Parameter as Parameter
-from .protocol import get_sharing_strategy as get_sharing_strategy
-from .protocol import set_sharing_strategy as set_sharing_strategy
-from .storage import Storage as Storage
-from .strategies import get_all_sharing_strategies as get_all_sharing_strategies
-from .tensors import Tensor as Tensor
+from .errors import (
+    HandleError,
+    ManagerError,
+    NestedMoveError,
+    NonLeafError,
+    ResizeError,
+    ResourceError,
+    SharedTensorError,
+    StrategyError,
+)
+from .nn import Module, Parameter
+from .protocol import get_sharing_strategy, set_sharing_strategy
+from .storage import Storage
+from .strategies import get_all_sharing_strategies
+from .tensors import Tensor
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,31 @@ bool_, int8, int16, int32, int64, *_others = map(_np.dtype, DTYPES)
 uint8, uint16, uint32, uint64, *_others = _others
 float16, float32, float64, longdouble, *_others = _others
 complex64, complex128, clongdouble = _others
+
+__all__ = [
+    *("bool_" if name == "bool" else name for name in DTYPES),
+    "HandleError",
+    "ManagerError",
+    "Module",
+    "NestedMoveError",
+    "NonLeafError",
+    "Parameter",
+    "ResizeError",
+    "ResourceError",
+    "SharedTensorError",
+    "Storage",
+    "StrategyError",
+    "Tensor",
+    "arange",
+    "empty",
+    "from_numpy",
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "ones",
+    "set_sharing_strategy",
+    "tensor",
+    "zeros",
+]
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:

@@ -259,9 +259,10 @@ class Tensor(NDArrayOperatorsMixin):
                 "Choose an offset and strides that are multiples of its size."
             )
         strides = tuple(stride // size for stride in array.strides)
-        made.look_at(self.storage, array.dtype, inside // size, array.shape, strides)
-        made._conjugated = self._conjugated if conjugated is None else conjugated
-        return made._derive(self)
+        window = array.dtype, inside // size, array.shape, strides
+        if conjugated is None:
+            conjugated = self._conjugated
+        return made.look_at(self.storage, *window, conjugated=conjugated)._derive(self)
 
     def _derive(self, *sources: Any) -> "Tensor":
         """Mark this tensor as computed from the sources, if one requires grad."""

@@ -44,8 +44,10 @@ def ordinary(user: int) -> list[str]:
 
 def user_with_ids() -> int:
     """Return a user with subordinate ids if there is one, else another."""
-    own = (user for user in pwd.getpwall() if IS_ROOT or user.pw_uid == os.getuid())
-    for user in own:
+    possible = (
+        user for user in pwd.getpwall() if IS_ROOT or user.pw_uid == os.getuid()
+    )
+    for user in possible:
         names = (f"{user.pw_name}:", f"{user.pw_uid}:")
         files = [Path(f"/etc/sub{kind}") for kind in ("uid", "gid")]
         if user.pw_uid and all(

@@ -210,7 +210,8 @@ def get_numbered_messages(
     no longer known to match.
 
     Returns:
-        The numbers from the first wrong or missing message on; empty if there is none.
+        The numbers of the first wrong or missing message and of all later ones; an
+        empty list if each message is right.
     """
     for number in range(first, first + count):
         found = actor.get_within(channel, seconds)
@@ -224,7 +225,7 @@ def _is_numbered_message(actor: Actor, message: Any, number: int, size: int) -> 
     return is_next and is_padding(actor, message["padding"], size)
 
 
-# Calls of a queue that do not wait for ever
+# Calls of a queue that fail at once or after a timeout
 
 
 def offer(
@@ -232,7 +233,7 @@ def offer(
 ) -> bool:
     """Put a payload on a queue if it has room; return whether it had.
 
-    `how` has the arguments with which `put` does not wait for ever.
+    `how` has the arguments of `put`, such as a timeout.
     """
     message = actor.outgoing(payload)
     was_put: bool = actor.by_implementation(lambda: channel.offer(message, how))

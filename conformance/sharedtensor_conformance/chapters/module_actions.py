@@ -19,7 +19,7 @@ from sharedtensor_conformance.harness.setting import Setting
 operations = Setting.from_environment().operations()
 print(operations.multiprocessing.get_sharing_strategy())
 """
-"""A program that sets limits of its own, imports the implementation, and prints the
+"""A program that sets its own limits, imports the implementation, and prints the
 sharing strategy.
 """
 

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 
 from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse
-from sharedtensor_conformance.report.terminal import plural
+from sharedtensor_conformance.report.scope import plural
 
 TEACHING = """\
 The adapter is loaded in a child process, so that it cannot harm this one. Problems are:

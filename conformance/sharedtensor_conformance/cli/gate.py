@@ -9,7 +9,7 @@ from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli.command import NO, YES, Command, listed
 from sharedtensor_conformance.report.gate import decide, required_profiles
 from sharedtensor_conformance.report.records import read_report
-from sharedtensor_conformance.report.terminal import plural
+from sharedtensor_conformance.report.scope import plural
 
 TEACHING = f"""\
 The gate is open if every MUST clause of each required profile was judged and held in

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse, positive
 from sharedtensor_conformance.mutants.registry import Mutant, catalogue
 from sharedtensor_conformance.mutants.run import Outcome, run_mutants
-from sharedtensor_conformance.report.terminal import plural
+from sharedtensor_conformance.report.scope import plural
 
 TEACHING = """\
 A mutant is the reference implementation with one fault, which breaks the clauses that

@@ -53,7 +53,7 @@ def _version(declared: str) -> str:
     prefix = "distribution:"
     if not declared.startswith(prefix):
         return declared or "unknown"
-    # Its import takes a tenth of the time in which the child describes an adapter.
+    # A late import: it takes a tenth of the time of the child, which seldom needs it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -123,7 +123,7 @@ def _supervisor_job(
     command = [sys.executable, "-m", __name__, name, str(answer)]
     return {
         "argv": [*command, *(["call-operations"] if calls_operations else [])],
-        # Idle threads of NumPy's linear algebra would take a fifth of its time.
+        # The idle threads of NumPy's linear algebra take processor time.
         "environment": {"OMP_NUM_THREADS": "1"} | os.environ | variables,
         "root": root,
         "pattern": "",

@@ -41,7 +41,8 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
-from sharedtensor_conformance.report.terminal import plural, render
+from sharedtensor_conformance.report.scope import plural
+from sharedtensor_conformance.report.terminal import render
 from sharedtensor_conformance.report.verdicts import Verdict
 
 STATUS_NOTHING_SELECTED = 4

@@ -481,10 +481,8 @@ class _File:
 
     def end(self, entry: Expectation, release: str) -> None:
         """Let an entry apply only to releases before `release`."""
-        document = tomlkit.parse(self.entries[entry.number - 1])
-        table: Any = document["expect"][0]
-        table["version"] = ",".join([*_lower_bounds(entry), f"<{release}"])
-        self.entries[entry.number - 1] = document.as_string()
+        versions = ",".join([*_lower_bounds(entry), f"<{release}"])
+        self.entries[entry.number - 1] = self._edited(entry, {}, versions)
 
     def set_judged(self, release: str) -> None:
         """Name the newest judged release."""
@@ -497,25 +495,28 @@ class _File:
 
         For earlier releases the entry stays above the narrowed one.
         """
+        narrowed = self._edited(entry, entry.axes, f">={since}" if since else "")
         if since:
-            place = entry.number - 1
-            whole = self.entries[place]
             self.end(entry, since)
-            earlier, self.entries[place] = self.entries[place], whole
+            without_comments = narrowed[narrowed.index("[[") :]
+            narrowed = f"{self.entries[entry.number - 1]}\n{without_comments}"
+        self.entries[entry.number - 1] = narrowed
+
+    def _edited(
+        self, entry: Expectation, axes: Mapping[str, frozenset[str]], version: str
+    ) -> str:
+        """Return the text of an entry with other values of axes, and other versions."""
         document = tomlkit.parse(self.entries[entry.number - 1])
         table: Any = document["expect"][0]
-        for axis, values in entry.axes.items():
-            axes = table.setdefault("axes", tomlkit.inline_table())
-            if axis not in axes:
-                axes[axis] = sorted(values)
-            elif isinstance(axes[axis], list):
-                _keep(axes[axis], values)
-        if since:
-            table["version"] = f">={since}"
-        narrowed = document.as_string()
-        if since:
-            narrowed = f"{earlier}\n{narrowed[narrowed.index('[[') :]}"
-        self.entries[entry.number - 1] = narrowed
+        for axis, values in axes.items():
+            kept = table.setdefault("axes", tomlkit.inline_table())
+            if axis not in kept:
+                kept[axis] = sorted(values)
+            elif isinstance(kept[axis], list):
+                _keep(kept[axis], values)
+        if version:
+            table["version"] = version
+        return document.as_string()
 
     def add(self, entry: str) -> None:
         """Append an entry, below a blank line."""

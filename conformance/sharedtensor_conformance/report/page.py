@@ -24,13 +24,18 @@ from sharedtensor_conformance.report.records import (
     Summary,
 )
 from sharedtensor_conformance.report.repeat import repeat_command
-from sharedtensor_conformance.report.scope import held, notes, selected, stale_title
+from sharedtensor_conformance.report.scope import (
+    held,
+    notes,
+    plural,
+    selected,
+    stale_title,
+)
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.templating import filled, source
 from sharedtensor_conformance.report.terminal import (
     label,
     others_sentence,
-    plural,
     standings,
     state_sentence,
     verdict_sentence,

@@ -70,11 +70,10 @@ def newer_than_recorded(run: Run, summary: Summary) -> str:
     results = summary.clauses.items()
     broken = [(id, r) for id, r in results if r.verdict.broken]
     known = sum(result.expected for _, result in broken)
-    clauses = "clause" if known == 1 else "clauses"
     new = [id for id, result in broken if not result.expected]
     said = (
         f"{run.implementation} is newer than {before}, the newest release whose "
-        f"deviations were recorded. Broken as in {before}: {known} {clauses}. "
+        f"deviations were recorded. Broken as in {before}: {plural(known, 'clause')}. "
         f"Newly broken: {', '.join(new) or 'none'}."
     )
     if run.selection.full and summary.complete:
@@ -89,6 +88,11 @@ def stale_title(run: Run) -> str:
     """Return the words above the expectations that no case shows any more."""
     before = run.selection.carried_over
     return f"No longer as in {before}" if before else "Stale expectations"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return the count with its noun: ``1 case``, ``2 cases``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cut_short(run: Run, summary: Summary) -> str:

@@ -33,6 +33,7 @@ from sharedtensor_conformance.report.records import (
     Summary,
 )
 from sharedtensor_conformance.report.repeat import repeat_command
+from sharedtensor_conformance.report.scope import plural
 from sharedtensor_conformance.report.signatures import ALSO_LEFT
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -450,11 +451,6 @@ def _device_note(run: Run, summary: Summary) -> str:
     if where := " and the ".join(sorted(STAND_INS & devices)):
         return f"; profile cuda was judged on the {where} device only, never on CUDA"
     return "; profile cuda was not judged"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return the count with its noun: ``1 case``, ``2 cases``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def wrapped(text: str, width: int, first: str, others: str) -> list[str]:

@@ -233,7 +233,7 @@ class Requester:
             ) from None
 
     def result(self, message: dict[str, Any], request_name: str) -> Any:
-        """Return what a message brings; the same is raised as by `request`."""
+        """Return what a message brings; the same is raised as by `run`."""
         if "ok" in message:
             value = wire.decode(message["ok"], self._resolve)
             listener().answered(self, message, value)
@@ -300,7 +300,7 @@ class HeldRequest:
             connection.send({"go": how})
 
     def finish(self) -> Any:
-        """Return the answer; the same is raised as by `Requester.request`."""
+        """Return the answer; the same is raised as by `Requester.run`."""
         tally.remote_calls += 1
         last = self.actor.receive(self.request_name) if self.is_held else self.first
         return self.actor.result(last, self.request_name)
