@@ -28,7 +28,6 @@ extensions = [
     "sphinx_design",
     "clauses",
     "records",
-    "benchmark",
     "exports",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "reports"]

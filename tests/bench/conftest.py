@@ -1,18 +1,17 @@
 """Benchmarks in miniature, each with a folder for its files and its figures."""
 
 import json
-import tempfile
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from command import call, call_outside
 
-SMALL = (
-    "--channel=pipe",
-    "--start-method=fork",
-    "--strategy=file_descriptor",
-    "--repeats=1",
-)
+ROOT = Path(__file__).parents[2]
+SMALL = ("--channel=pipe", "--start-method=fork", "--strategy=file_descriptor")
+DEADLINE = 120.0
 
 
 @dataclass(frozen=True)
@@ -22,24 +21,37 @@ class Done:
     status: int
     out: str
     err: str
-    figures: dict
+    results: list[dict]
     left: list[str]
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    """Run the command; modules in the test's folder can be imported by drivers."""
+def bench(tmp_path):
+    """Run the program; modules in the test's folder can be imported by drivers."""
     out, temporary = tmp_path / "bench.json", tmp_path / "t"
     temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # it was found before
+    path = filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])
+    variables = {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(path)}
 
-    def run(*options, outside=False):
-        called = call_outside if outside else call
-        done = called("bench", f"--json={out}", *SMALL, *options)
-        figures = json.loads(out.read_text()) if out.exists() else {}
+    def run(*options, **more):
+        command = [sys.executable, "-m", "bench", f"--json={out}", "--repeats=1"]
+        done = subprocess.run(
+            [*command, *SMALL, *options],
+            cwd=ROOT,
+            env=os.environ | variables | more,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+        text = out.read_text() if out.exists() else ""
+        results = json.loads(text)["results"] if text else []
         left = sorted(path.name for path in temporary.rglob("*"))
-        return Done(done.returncode, done.stdout, done.stderr, figures, left)
+        return Done(done.returncode, done.stdout, done.stderr, results, left)
 
     return run
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """Make the modules of the benchmark importable."""
+    monkeypatch.syspath_prepend(ROOT)

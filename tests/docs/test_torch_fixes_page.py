@@ -2,10 +2,11 @@
 
 import pytest
 import tiny_project
-from sharedtensor_bench.results import Result
 from sharedtensor_conformance.adapters.torch_patches import FIXES, NAMES
 
-ROW = ("file_descriptor", "new-4KiB-round-trip", "pipe", "fork", "us")
+
+def result(name, *samples):
+    return {"implementation": name, "strategy": "fd", "samples": samples}
 
 
 @pytest.fixture
@@ -19,10 +20,10 @@ def fixes(monkeypatch):
 
 
 def test_cost_is_told_in_units_of_torch_alone(fixes):
-    plain = Result("torch", *ROW, [100.0, 100.0, 100.0])
-    one = Result("torch-patched-only-grads", *ROW, [110.0, 120.0, 150.0])
+    plain = result("torch", 100.0, 100.0, 100.0)
+    one = result("torch-patched-only-grads", 110.0, 120.0, 150.0)
     found = [plain, one]
-    assert fixes.costs_of(one.implementation, found) == ["1.20 (1.15 to 1.35)"]
+    assert fixes.costs_of(one["implementation"], found) == ["1.20 (1.15 to 1.35)"]
     assert fixes.costs_of("torch-patched", found) == ["not measured"]
 
 

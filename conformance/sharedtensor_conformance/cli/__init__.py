@@ -8,7 +8,6 @@ means a bug in this package.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -52,16 +51,6 @@ COMMANDS: tuple[Command, ...] = (
     mutants.command,
 )
 
-BENCH = "sharedtensor_bench.command"
-"""The benchmark: it is part of a checkout, and not of the wheel."""
-
-
-def commands() -> tuple[Command, ...]:
-    """Return the commands that are installed."""
-    if importlib.util.find_spec(BENCH.partition(".")[0]) is None:
-        return COMMANDS
-    return (*COMMANDS, importlib.import_module(BENCH).command)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `arguments`; return its exit status."""
@@ -100,6 +89,6 @@ def build_parser() -> Parser:
     version = f"shared-tensor-spec {SPEC_VERSION}"
     parser.add_argument("--version", action="version", version=version)
     group = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in commands():
+    for command in COMMANDS:
         command.add_to(group)
     return parser

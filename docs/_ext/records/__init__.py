@@ -30,7 +30,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.osutil import relative_uri
 
-from records import device, fixes, mutants, plot
+from records import costs, device, fixes, mutants, plot
 from records.machines import StateMachinesDirective
 
 PREPARED: Mapping[
@@ -41,6 +41,8 @@ PREPARED: Mapping[
     "mutants": mutants.prepared,
     "device-deviations": device.prepared,
     "torch-fixes": fixes.prepared,
+    "costs": costs.prepared,
+    "cost-peers": costs.prepared_peers,
 }
 """What adds to the content of a template, from the environment and the records."""
 
@@ -135,4 +137,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("state-machines", StateMachinesDirective)
     app.add_post_transform(FillRecords)
     app.add_css_file("soak.css")
+    app.add_css_file("benchmark.css")
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -10,24 +10,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
-from sharedtensor_bench.results import Result, read_results
-from sharedtensor_bench.table import busy, circumstances
 from sharedtensor_conformance.adapters.torch_patches import FIXES
 from sphinx.environment import BuildEnvironment
 
+from records.costs import Record, run_of
+
 PACKAGE = "sharedtensor_conformance.adapters.torch_patches"
 SHARED = ("cargo", "segments", "replacing")
-COSTS = "reports/torch-fixes.json"
 PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
 
 
 def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fixes with their lines and costs, and how these were measured."""
-    results = read_results(Path(env.srcdir, COSTS))
-    measured = results.results
+    measured = records["torch-fixes"]["results"]
     summary = records["torch-patched"].summary
     broken = {id for id, one in summary.clauses.items() if one.verdict.broken}
     return {
@@ -39,40 +37,33 @@ def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any
         "strategies": strategies(measured),
         "shared": {name: lines_of(name) for name in SHARED},
         "costs_of_all": costs_of(ALL, measured),
-        "how": [*circumstances(results), busy(results)],
+        "how": run_of(records["torch-fixes"]),
     }
 
 
-def strategies(measured: list[Result]) -> list[str]:
+def strategies(measured: list[Record]) -> list[str]:
     """Return the strategies that were measured, in their order."""
-    return list(dict.fromkeys(one.strategy for one in measured))
+    return list(dict.fromkeys(one["strategy"] for one in measured))
 
 
-def costs_of(name: str, measured: list[Result]) -> list[str]:
+def costs_of(name: str, measured: list[Record]) -> list[str]:
     """Return, for each strategy, the time in units of that of torch alone."""
+    found = {(one["implementation"], one["strategy"]): one for one in measured}
     return [
-        ratio(
-            *(
-                next((one for one in measured if cell(one) == (who, strategy)), None)
-                for who in (name, PLAIN)
-            )
-        )
+        ratio(found.get((name, strategy)), found.get((PLAIN, strategy)))
         for strategy in strategies(measured)
     ]
 
 
-def cell(result: Result) -> tuple[str, str]:
-    """Return what a figure is of."""
-    return result.implementation, result.strategy
-
-
-def ratio(result: Result | None, plain: Result | None) -> str:
+def ratio(result: Record | None, plain: Record | None) -> str:
     """Return the median by that of torch alone, and the same of the quartiles."""
-    if result is None or plain is None or not (result.median and plain.median):
+    if not (result and plain and result["samples"] and plain["samples"]):
         return "not measured"
-    quartiles = result.quartiles or (result.median, result.median)
-    low, high = (value / plain.median for value in quartiles)
-    return f"{result.median / plain.median:.2f} ({low:.2f} to {high:.2f})"
+    unit = median(plain["samples"])
+    low, middle, high = (
+        value / unit for value in quantiles(result["samples"], n=4, method="inclusive")
+    )
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def lines_of(name: str) -> int:

@@ -7,7 +7,7 @@ that `Parallel` would send a copy. The sender keeps its own array, so writes are
 shared. Therefore this is not an adapter for the suite, and it claims only that values
 arrive.
 
-``shared-tensor-spec bench --impl sharedtensor_bench.joblib_memmap``
+``python -m bench --impl bench.joblib_memmap``
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sharedtensor_conformance.adapters import numpy_copy
 
 conformance_adapter = Implementation(
     name="joblib-memmap",
-    operations="sharedtensor_bench.joblib_memmap:JoblibOperations",
+    operations="bench.joblib_memmap:JoblibOperations",
     claims=frozenset({"core"}),
     version="distribution:joblib",
     dtypes=("float32",),
