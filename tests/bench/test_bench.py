@@ -4,6 +4,7 @@ import subprocess
 import sys
 from operator import truediv
 from statistics import median
+from time import clock_gettime
 
 import pytest
 from sharedtensor_conformance.harness.process_tree import wait_until
@@ -131,7 +132,7 @@ def test_processor_time_is_that_of_both_sides_and_of_the_drop(broken, name, argu
 
 
 def test_processor_time_of_a_manager_is_found_by_its_pattern(modules):
-    from bench.measuring import processor_times
+    from bench.measuring import processor_clock, processor_times
 
     program = "import sys; sys.stdin.read(1); exec('while True: pass')"
     command = [sys.executable, "-c", program, "burns-here"]
@@ -147,6 +148,8 @@ def test_processor_time_of_a_manager_is_found_by_its_pattern(modules):
         burning.kill()
         burning.wait()
     assert processor_times("burns-here") == processor_times("") == {}
+    with pytest.raises(OSError, match="Invalid argument"):
+        clock_gettime(processor_clock(burning.pid))
 
 
 @pytest.mark.parametrize(
@@ -238,3 +241,18 @@ def test_rows_are_chosen_by_pattern_and_large_ones_only_so(modules):
         Cell("child-start", "", "fork"),
         Cell("first-share-1MiB"),
     ]
+
+
+def test_another_implementation_is_compared_under_the_same_strategy(modules):
+    from bench.results import Result, table
+
+    results = [
+        Result("reference", "file_descriptor", "a-row", samples=[10.0]),
+        Result("reference", "file_system", "a-row", samples=[20.0]),
+        Result("torch", "file_system", "a-row", samples=[80.0]),
+        Result("stdlib", "default", "a-row", samples=[80.0]),
+    ]
+    _, *first, torch, stdlib = table(results)
+    assert "reference" not in "".join(line.partition(" us")[2] for line in first)
+    assert torch.endswith("80.0 us  4.00 x reference")
+    assert stdlib.endswith("80.0 us  8.00 x reference")
