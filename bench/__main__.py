@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.cli.command import NO, YES, Parser, listed, positive
+from sharedtensor_conformance.cli.command import (
+    INTERRUPTED,
+    NO,
+    YES,
+    Parser,
+    listed,
+    positive,
+)
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 
 from bench.driver import CannotStart, Driver, MeasurementFailed
@@ -46,7 +53,8 @@ examples:
 exit status:
   0    nothing failed
   1    an implementation failed, or the benchmark could not be finished
-  4    usage error: an unknown option or name, or a file that cannot be written"""
+  4    usage error: an unknown option or name, or a file that cannot be written
+  130  interrupted (Ctrl-C)"""
 
 
 def parser() -> Parser:
@@ -214,6 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (HarnessFault, MeasurementFailed) as error:
         tell(str(error))
         return NO
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return INTERRUPTED
     if options.json:
         options.json.write_text(as_json(data), encoding="utf-8")
     results = [Result(**result) for result in data["results"]]
