@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharedtensor_conformance.adapters.torch_patches import FIXES
 from sharedtensor_conformance.report.causes import (
     Cause,
     CausesError,
@@ -29,6 +28,7 @@ from sharedtensor_conformance.report.expectations import (
     load_expectations,
 )
 from sphinx.errors import ExtensionError
+from torch_patches import FIXES
 
 from clauses.known import FOLDER
 from clauses.outcomes import Outcome, outcome_in

@@ -13,15 +13,15 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
-from sharedtensor_conformance.adapters import torch_patches
-from sharedtensor_conformance.adapters.torch_patches.cargo import Cargo, Message
-from sharedtensor_conformance.adapters.torch_patches.messages import (
+import torch_patches
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.records import read_report
+from torch_patches.cargo import Cargo, Message
+from torch_patches.messages import (
     AT_ONCE,
     LARGEST,
     pipe,
 )
-from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.report.records import read_report
 
 LIMIT = 500
 needs_torch = pytest.mark.skipif(
@@ -109,7 +109,7 @@ def test_case_breaks_on_torch_and_holds_with_the_fixes(name, judged):
 @needs_torch
 @pytest.mark.parametrize("name", CASES)
 def test_case_breaks_without_its_fix(name, tmp_path):
-    adapter = f"sharedtensor_conformance.adapters.torch_patched:without_{name}"
+    adapter = f"torch_patches.adapter:without_{name}"
     verdict, _ = verdicts(adapter, tmp_path, CASES[name])[CASES[name]]
     assert verdict in ("fail", "crash", "hang")
 
