@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import pytest
 import report_samples as samples
-from report_samples import CLAUSES, case, clause, report, spec
+from report_samples import CLAUSES, all_but, case, clause, report, spec, view
 from sharedtensor_conformance.report.judge import (
     JudgingError,
     Shortfalls,
     judge,
     shortfalls,
 )
-from sharedtensor_conformance.report.needs import by_need
 from sharedtensor_conformance.report.terminal import render
 from sharedtensor_conformance.report.verdicts import Need
 
 HELD = samples.ALL_HELD
-
-
-def _except(id: str, *instead: object) -> list[object]:
-    return [one for one in HELD if id not in one.clauses] + list(instead)
 
 
 def _summary(cases, **options):
@@ -36,7 +31,7 @@ def test_a_run_in_which_everything_held_conforms():
 
 @pytest.mark.parametrize("verdict", ["fail", "crash", "hang", "error", "blocked"])
 def test_an_unexpected_deviation_of_a_must_decides(verdict):
-    summary = _summary(_except("GRAD-1", case("GRAD-1", verdict)))
+    summary = _summary(all_but("GRAD-1", case("GRAD-1", verdict)))
     assert (summary.exit_status, summary.conforms) == (1, False)
     assert summary.clauses["GRAD-1"].verdict == verdict
     assert not summary.clauses["GRAD-1"].expected
@@ -49,7 +44,7 @@ def test_a_clause_is_as_bad_as_its_worst_case():
         case("GRAD-1", id="c"),
         case("GRAD-1", "not-run", id="d"),
     ]
-    result = _summary(_except("GRAD-1", *cases)).clauses["GRAD-1"]
+    result = _summary(all_but("GRAD-1", *cases)).clauses["GRAD-1"]
     assert result.verdict == "crash"
     assert result.cases == {"crash": 1, "fail": 1, "not-run": 1, "pass": 1}
 
@@ -60,7 +55,7 @@ def test_cases_that_follow_change_nothing_of_a_broken_clause():
         case("GRAD-1", "follows", id="b"),
         case("GRAD-1", id="c"),
     ]
-    summary = _summary(_except("GRAD-1", *cases))
+    summary = _summary(all_but("GRAD-1", *cases))
     assert (summary.exit_status, summary.conforms) == (0, False)
     result = summary.clauses["GRAD-1"]
     assert (result.verdict, result.expected) == ("fail", True)
@@ -69,7 +64,7 @@ def test_cases_that_follow_change_nothing_of_a_broken_clause():
 
 @pytest.mark.parametrize("others", [(), (case("GRAD-1", id="c"),)])
 def test_a_clause_is_not_held_where_a_case_follows_from_nothing(others):
-    summary = _summary(_except("GRAD-1", case("GRAD-1", "follows", id="b"), *others))
+    summary = _summary(all_but("GRAD-1", case("GRAD-1", "follows", id="b"), *others))
     assert (summary.exit_status, summary.conforms) == (1, False)
     assert summary.clauses["GRAD-1"].verdict == "follows"
 
@@ -79,7 +74,7 @@ def test_expected_deviations_pass_but_do_not_conform():
         case("GRAD-1", "fail", id="a", expected=True),
         case("GRAD-1", "crash", id="b", expected=True),
     ]
-    summary = _summary(_except("GRAD-1", *cases))
+    summary = _summary(all_but("GRAD-1", *cases))
     assert (summary.exit_status, summary.conforms) == (0, False)
     assert summary.clauses["GRAD-1"].expected
 
@@ -89,7 +84,7 @@ def test_one_unexpected_case_among_expected_ones_decides():
         case("GRAD-1", "crash", id="a", expected=True),
         case("GRAD-1", "fail", id="b"),
     ]
-    assert _summary(_except("GRAD-1", *cases)).exit_status == 1
+    assert _summary(all_but("GRAD-1", *cases)).exit_status == 1
 
 
 def test_an_error_decides_though_its_clause_does_not():
@@ -101,7 +96,7 @@ def test_an_error_decides_though_its_clause_does_not():
 
 
 def test_a_should_decides_under_strict_only():
-    cases = _except("GRAD-9", case("GRAD-9", "fail"))
+    cases = all_but("GRAD-9", case("GRAD-9", "fail"))
     assert _summary(cases).exit_status == 0
     assert _summary(cases).conforms
     assert _summary(cases, strict=True).exit_status == 1
@@ -109,10 +104,10 @@ def test_a_should_decides_under_strict_only():
 
 @pytest.mark.parametrize("instead", [[], [case("GRAD-1", "not-run")]])
 def test_a_clause_that_nothing_judged_decides_in_a_full_selection(instead):
-    summary = _summary(_except("GRAD-1", *instead))
+    summary = _summary(all_but("GRAD-1", *instead))
     assert summary.exit_status == 1
     assert summary.clauses["GRAD-1"].verdict == "not-run"
-    assert _summary(_except("GRAD-1", *instead), full=False).exit_status == 0
+    assert _summary(all_but("GRAD-1", *instead), full=False).exit_status == 0
 
 
 USER = case("GRAD-1", "not-run", id="user", needs=Need.SECOND_USER)
@@ -122,24 +117,24 @@ NOT_CLAIMED = case("GRAD-1", "unsupported", id="other")
 
 @pytest.mark.parametrize("cases", [[USER], [USER, SHM], [USER, NOT_CLAIMED]])
 def test_what_the_machine_does_not_permit_decides_under_strict_only(cases):
-    found = report(_except("GRAD-1", *cases))
+    found = report(all_but("GRAD-1", *cases))
     needs = tuple(one.needs for one in cases if one.needs)
     assert (found.summary.exit_status, found.summary.conforms) == (0, False)
     assert found.summary.clauses["GRAD-1"].needs == needs
-    assert by_need(found.run, found.summary) == {one: ["GRAD-1"] for one in needs}
-    strict = report(_except("GRAD-1", *cases), strict=True)
+    assert view(found).by_need == {one: ["GRAD-1"] for one in needs}
+    strict = report(all_but("GRAD-1", *cases), strict=True)
     assert strict.summary.exit_status == 1
-    short = shortfalls(strict.run, strict.summary, strict=True, full=True)
+    short = view(strict).short
     assert short == Shortfalls(not_here=("GRAD-1",))
 
 
 @pytest.mark.parametrize("verdict", ["not-run", "follows"])
 def test_a_clause_that_is_not_judged_for_another_reason_too_decides(verdict):
-    found = report(_except("GRAD-1", USER, case("GRAD-1", verdict)))
+    found = report(all_but("GRAD-1", USER, case("GRAD-1", verdict)))
     assert found.summary.exit_status == 1
-    short = shortfalls(found.run, found.summary, strict=False, full=True)
+    short = view(found).short
     assert short == Shortfalls(unjudged=("GRAD-1",))
-    assert by_need(found.run, found.summary) == {}
+    assert view(found).by_need == {}
 
 
 def test_a_clause_that_another_case_judged_needs_nothing():
@@ -149,7 +144,7 @@ def test_a_clause_that_another_case_judged_needs_nothing():
 
 
 def test_a_should_that_the_machine_does_not_permit_leaves_a_run_conforming():
-    cases = _except("GRAD-9", case("GRAD-9", "not-run", needs=Need.SECOND_USER))
+    cases = all_but("GRAD-9", case("GRAD-9", "not-run", needs=Need.SECOND_USER))
     assert _summary(cases).conforms
     strict = _summary(cases, strict=True)
     assert (strict.exit_status, strict.conforms) == (1, False)
@@ -161,8 +156,8 @@ def test_a_run_that_the_machine_does_not_permit_at_all_judges_nothing():
 
 
 def test_missing_cases_might_judge_what_the_machine_does_not_permit():
-    found = report(_except("GRAD-1", USER), missing=1)
-    assert by_need(found.run, found.summary) == {}
+    found = report(all_but("GRAD-1", USER), missing=1)
+    assert view(found).by_need == {}
 
 
 def test_a_pass_on_a_simulated_device_needs_no_permission():
@@ -176,8 +171,8 @@ def test_a_pass_on_a_simulated_device_needs_no_permission():
 
 
 def test_a_should_that_nothing_judged_decides_under_strict_only():
-    assert _summary(_except("GRAD-9")).exit_status == 0
-    assert _summary(_except("GRAD-9"), strict=True).exit_status == 1
+    assert _summary(all_but("GRAD-9")).exit_status == 0
+    assert _summary(all_but("GRAD-9"), strict=True).exit_status == 1
 
 
 def test_profiles_that_are_not_claimed_do_not_decide():
@@ -210,7 +205,7 @@ def test_stale_expectations_decide_in_a_full_selection_only():
     assert (partial.exit_status, partial.stale) == (0, ())
 
 
-KNOWN = _except("GRAD-2", case("GRAD-2", "fail", expected=True))
+KNOWN = all_but("GRAD-2", case("GRAD-2", "fail", expected=True))
 
 
 @pytest.mark.parametrize(
@@ -234,23 +229,22 @@ def test_missing_cases_decide():
         False,
         False,
     )
-    began = samples.run(len(HELD) + 2)
-    assert shortfalls(began, summary, strict=False, full=True).cut_short
+    assert shortfalls(samples.run(len(HELD) + 2), summary).cut_short
 
 
 def test_what_a_run_did_not_reach_is_neither_stale_nor_unjudged():
-    summary = _summary(_except("GRAD-1"), missing=1, stale=["entry 1"])
+    summary = _summary(all_but("GRAD-1"), missing=1, stale=["entry 1"])
     assert summary.stale == ()
     assert "GRAD-1" not in summary.clauses
-    not_run = _summary(_except("GRAD-1", case("GRAD-1", "not-run")), missing=1)
-    short = shortfalls(samples.run(5), not_run, strict=False, full=True)
+    not_run = _summary(all_but("GRAD-1", case("GRAD-1", "not-run")), missing=1)
+    short = shortfalls(samples.run(5), not_run)
     assert short == Shortfalls(cut_short=True)
 
 
 def test_why_a_run_stopped_is_kept_where_cases_are_missing():
     for planned, kept in ((4, ""), (5, "by Ctrl-C")):
         began = samples.run(planned)
-        options = {"strict": False, "full": True, "stale": (), "stopped": "by Ctrl-C"}
+        options = {"stale": (), "stopped": "by Ctrl-C"}
         assert judge(began, HELD, CLAUSES, **options).stopped == kept
 
 
@@ -274,7 +268,7 @@ def test_clauses_of_host_memory_need_no_case_where_a_device_alone_was_asked_for(
     options = {"options": [f"--device={device}"], "device": device, **CLAIMS_CUDA}
     found = report([case("CUDA-1", device=device)], **options)
     assert (found.summary.exit_status, found.summary.conforms) == (0, False)
-    text = " ".join(render(found.run, found.cases, found.summary, CLAUSES).split())
+    text = " ".join(render(view(found)).split())
     assert "device memory alone" in text
     assert "sample 1.2 passes on device memory: 1 clause held" in text
     broken = report([case("CUDA-1", "fail", device=device)], **options)
@@ -310,7 +304,7 @@ def test_a_case_of_an_unknown_clause_is_refused():
 def test_without_a_clock_a_run_takes_as_long_as_its_cases():
     began = samples.run(2)
     cases = [case("SHARE-1", seconds=1.5), case("GRAD-1", seconds=0.25)]
-    summary = judge(began, cases, CLAUSES, strict=False, full=True, stale=())
+    summary = judge(began, cases, CLAUSES, stale=())
     assert (summary.seconds, summary.finished) == (1.75, began.started)
 
 

@@ -7,22 +7,17 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-from report_samples import ALL_HELD, CLAUSES, case, report
+from report_samples import ALL_HELD, CLAUSES, all_but, case, report, view
 from sharedtensor_conformance.report.groups import shortest
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page as render_page
 from sharedtensor_conformance.report.repeat import repeat_command
-from sharedtensor_conformance.report.table import chapter_rows
 from sharedtensor_conformance.report.terminal import EVIDENCE_LINES, render
 from sharedtensor_conformance.report.verdicts import Need
 
 
 def _text(sample, width=80, **options):
-    return render(sample.run, sample.cases, sample.summary, CLAUSES, width, **options)
-
-
-def _except(id, *instead):
-    return [one for one in ALL_HELD if id not in one.clauses] + list(instead)
+    return render(view(sample), width, **options)
 
 
 def _table(text):
@@ -58,11 +53,8 @@ def test_cases_of_several_clauses_are_counted_once():
 @pytest.mark.parametrize("device", ["simulated", "emulated"])
 def test_a_chapter_that_was_judged_on_a_stand_in_is_labelled(device):
     sample = report([case("CUDA-1", device=device), case("SHARE-1")])
-    assert sample.summary is not None
-    names = [
-        row.chapter for row in chapter_rows(sample.run, sample.summary, sample.cases)
-    ]
-    assert names == [f"CUDA ({device})", "GRAD", "SHARE"]
+    names = [row.chapter for row in view(sample).rows]
+    assert names == [f"CUDA ({device})", "GRAD", "SHARE", "all"]
 
 
 def test_a_broken_clause_shows_all_there_is_to_know():
@@ -71,7 +63,7 @@ def test_a_broken_clause_shows_all_there_is_to_know():
         case("GRAD-2", "fail", id="b[x y]", evidence="found 1,\nwanted 2"),
         case("GRAD-2", id="c"),
     ]
-    text = _text(report(_except("GRAD-2", *cases)))
+    text = _text(report(all_but("GRAD-2", *cases)))
     block = next(b for b in text.split("\n\n") if b.startswith("GRAD-2"))
     assert block.splitlines() == [
         "GRAD-2  The title of GRAD-2",
@@ -86,7 +78,7 @@ def test_an_expected_deviation_comes_last_and_names_its_cause():
     cases = [
         case("GRAD-1", "fail", id="known", expected=True, cause="It sends no grad."),
         case("GRAD-2", "fail", id="new"),
-        *_except("GRAD-1")[:1],
+        *all_but("GRAD-1")[:1],
     ]
     text = _text(report(cases))
     assert text.index("GRAD-2  The") < text.index("GRAD-1  The")
@@ -106,7 +98,7 @@ def test_a_failure_that_vanished_is_shown_as_state_dependent():
         case("GRAD-1", "fail", id="a", repeated="vanished"),
         case("GRAD-1", "fail", id="b", repeated="same", evidence="long evidence"),
     ]
-    text = " ".join(_text(report(_except("GRAD-1", *cases))).split())
+    text = " ".join(_text(report(all_but("GRAD-1", *cases))).split())
     assert "state-dependent: 1 of 1 broken case held when repeated" in text
     assert "so earlier cases or timing matter; for example a" in text
     assert "--case=b" in text
@@ -142,7 +134,7 @@ def test_long_evidence_is_cut_in_the_middle_and_the_rest_is_counted():
     """The last lines of a history say what was killed, the first one what is left."""
     count = EVIDENCE_LINES + 4
     evidence = "\n".join(f"line {n}" for n in range(count))
-    text = _text(report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence))))
+    text = _text(report(all_but("GRAD-1", case("GRAD-1", "fail", evidence=evidence))))
     half = EVIDENCE_LINES // 2
     assert (
         f"    | line {half - 1}\n    | (4 more lines; --report=FILE keeps them)\n"
@@ -153,7 +145,7 @@ def test_long_evidence_is_cut_in_the_middle_and_the_rest_is_counted():
 
 def test_rest_of_the_evidence_is_in_the_report():
     evidence = "\n".join(f"line {n}" for n in range(EVIDENCE_LINES + 4))
-    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
+    sample = report(all_but("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
     command = "shared-tensor-spec report 'my report.jsonl' --all-evidence"
     assert f"(4 more lines: {command})" in _unwrapped(
         _text(sample, file="my report.jsonl")
@@ -169,7 +161,7 @@ def _unwrapped(text):
 
 def test_of_the_leaks_of_a_failed_case_the_first_are_shown():
     evidence = "not so: a\nit also left: 1 thread; the segment a is left; 2; 3"
-    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
+    sample = report(all_but("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
     few = "it also left: 1 thread; the segment a is left; and 2 more"
     assert few in _unwrapped(_text(sample))
     assert "the segment a is left; 2; 3" in _unwrapped(_text(sample, whole=True))
@@ -192,7 +184,7 @@ def needing(clauses, need):
     return case(clauses, "not-run", id=f"{clauses} {need}", needs=need)
 
 
-LACKING = _except("GRAD-1", needing("GRAD-1", Need.SECOND_USER))
+LACKING = all_but("GRAD-1", needing("GRAD-1", Need.SECOND_USER))
 
 
 def test_what_the_machine_does_not_permit_is_listed_by_need_with_remedies():
@@ -282,29 +274,26 @@ def test_nothing_is_recommended_that_may_not_work():
     sample = report([case("SHARE-1", "fail", id="a"), case("GRAD-1", "fail", id="b")])
     text = _text(sample, file="r.jsonl")
     assert "reproduce" not in text
-    page = render_page(sample.run, sample.cases, sample.summary, CLAUSES)
+    page = render_page(view(sample))
     assert "reproduce" not in page
 
 
 def test_one_case_of_each_clause_is_not_the_whole_clause():
     options = ("--impl=sample", "--clause=GRAD-1", "--one-per-clause")
     sample = report([case("GRAD-1 SHARE-1")], full=False, options=options)
-    views = (
-        _text(sample),
-        markdown(sample.run, sample.cases, sample.summary, CLAUSES),
-        render_page(sample.run, sample.cases, sample.summary, CLAUSES),
-    )
-    for view in views:
-        shown = _unwrapped(view)
+    judged = view(sample)
+    page = render_page(judged)
+    for text in (render(judged), markdown(judged), page):
+        shown = _unwrapped(text)
         assert "1 clause held in the one case that was run, 1 other" in shown
         assert "a whole run may break the clause" in shown
-    assert "</b> held in the one case that was run</li>" in views[2]
-    assert ">held</td>" not in views[2]
+    assert "</b> held in the one case that was run</li>" in page
+    assert ">held</td>" not in page
 
 
 def test_of_a_fault_of_the_suite_the_last_lines_are_shown():
     evidence = "\n".join(f"line {n}" for n in range(10))
-    text = _text(report(_except("GRAD-1", case("GRAD-1", "error", evidence=evidence))))
+    text = _text(report(all_but("GRAD-1", case("GRAD-1", "error", evidence=evidence))))
     assert "    | line 4\n" in text
     assert "    | (4 more lines; --report=FILE keeps them)\n    | line 4\n" in text
     assert "    | line 9\n" in text
@@ -312,12 +301,12 @@ def test_of_a_fault_of_the_suite_the_last_lines_are_shown():
 
 
 def test_evidence_cannot_steer_the_terminal():
-    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence="\033[2Jhi")))
+    sample = report(all_but("GRAD-1", case("GRAD-1", "fail", evidence="\033[2Jhi")))
     assert "    | \\x1b[2Jhi\n" in _text(sample)
 
 
 def test_clauses_that_nothing_judged_are_listed():
-    text = _text(report(_except("GRAD-1")))
+    text = _text(report(all_but("GRAD-1")))
     assert "Claimed, and judged by no case:\n  GRAD-1  The title of GRAD-1" in text
     assert "sample 1.2 does not pass: 1 clause judged by no case." in text
 
@@ -329,7 +318,7 @@ def test_stale_expectations_are_listed():
 
 
 def test_what_a_newer_release_changes_is_said():
-    cases = _except("GRAD-1", case("GRAD-1", "fail", expected=True))
+    cases = all_but("GRAD-1", case("GRAD-1", "fail", expected=True))
     cases = [*(one for one in cases if "GRAD-2" not in one.clauses)]
     cases.append(case("GRAD-2", "fail"))
     stale = ["sample.toml: entry 7 (SHARE-1) expects a deviation"]
@@ -346,7 +335,7 @@ def test_what_a_newer_release_changes_is_said():
 
 
 def test_strict_run_says_that_nothing_was_recorded_of_a_newer_release():
-    cases = _except("GRAD-1", case("GRAD-1", "fail", expected=True))
+    cases = all_but("GRAD-1", case("GRAD-1", "fail", expected=True))
     text = _text(report(cases, carried_over="1.1", strict=True))
     said = "does not pass: 1 clause broken as in an earlier release."
     assert " ".join(text.split()).endswith(said)
@@ -362,11 +351,11 @@ def test_strict_run_says_that_nothing_was_recorded_of_a_newer_release():
         ),
         (report(strict=True), "every MUST and SHOULD of core"),
         (
-            report(_except("GRAD-9", case("GRAD-9", "fail"))),
+            report(all_but("GRAD-9", case("GRAD-9", "fail"))),
             "judged and held: 3 clauses held, 1 clause broken (advisory).",
         ),
         (
-            report(_except("GRAD-1", case("GRAD-1", "fail", expected=True))),
+            report(all_but("GRAD-1", case("GRAD-1", "fail", expected=True))),
             "passes but does not conform: 3 clauses held, 1 clause broken as expected.",
         ),
         (
@@ -383,7 +372,7 @@ def test_strict_run_says_that_nothing_was_recorded_of_a_newer_release():
             "does not pass: 1 clause broken.",
         ),
         (
-            report(_except("GRAD-1", case("GRAD-1", "error")), missing=2),
+            report(all_but("GRAD-1", case("GRAD-1", "error")), missing=2),
             "does not pass: 1 clause broken, 1 case ended in an error of the suite or "
             "the adapter, cut short after 4 of 6 planned cases.",
         ),
@@ -478,7 +467,7 @@ def test_a_command_for_what_depends_on_state_repeats_the_configuration():
 @pytest.mark.parametrize("width", [1, 40, 80, 200])
 def test_prose_fits_the_width(width):
     evidence = "word " * 60
-    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
+    sample = report(all_but("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
     long = [
         line
         for line in _text(sample, width).splitlines()
@@ -488,12 +477,12 @@ def test_prose_fits_the_width(width):
 
 
 def test_colour_is_added_on_request_only():
-    sample = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    sample = report(all_but("GRAD-1", case("GRAD-1", "fail")))
     assert "\033" not in _text(sample)
     assert "\033[31mGRAD-1  The title of GRAD-1\033[0m" in _text(sample, colour=True)
 
 
 def test_a_clause_that_the_spec_lacks_is_shown_all_the_same():
-    sample = report(_except("GRAD-1", case("GRAD-1", "fail")))
-    text = render(sample.run, sample.cases, sample.summary, {}, 80)
+    sample = report(all_but("GRAD-1", case("GRAD-1", "fail")))
+    text = render(view(sample, {}), 80)
     assert "GRAD-1  (not in the installed spec)" in text

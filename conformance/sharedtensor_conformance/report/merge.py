@@ -61,8 +61,6 @@ def merge(
         run,
         cases,
         clauses,
-        strict=selection.strict,
-        full=selection.full,
         stale=expectations.stale(cases, version) if selection.full else (),
         finished=max(end.finished for end in ends),
         seconds=round(sum(end.seconds for end in ends), 3),
