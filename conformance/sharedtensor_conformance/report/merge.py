@@ -143,14 +143,11 @@ def _require_all(reports: Sequence[Report], shards: Sequence[Shard]) -> None:
 
 
 def _require_text(report: Report, clauses: Mapping[str, Clause]) -> None:
-    installed = {id: clause.hash for id, clause in clauses.items()}
-    judged = report.run.spec.hashes
-    for id in sorted(installed.keys() | judged.keys()):
-        if installed.get(id) != judged.get(id):
-            raise MergeError(
-                f"{report.source} was made with another text of {id} than the "
-                f"installed spec has: merge with the suite that ran the shards"
-            )
+    for id in report.run.spec.other_than(clauses):
+        raise MergeError(
+            f"{report.source} was made with another text of {id} than the installed "
+            f"spec has: merge with the suite that ran the shards"
+        )
 
 
 def _require_expectations(

@@ -80,6 +80,12 @@ class SpecRecord:
         """Return the record of the spec that has these `clauses`."""
         return cls(SPEC_VERSION, {id: clause.hash for id, clause in clauses.items()})
 
+    def other_than(self, clauses: Mapping[str, Clause]) -> list[str]:
+        """Return the ids of the clauses whose text is not that of `clauses`."""
+        others = SpecRecord.of(clauses).hashes
+        ids = sorted({*self.hashes, *others})
+        return [id for id in ids if self.hashes.get(id) != others.get(id)]
+
 
 @dataclass(frozen=True)
 class Gpu:
