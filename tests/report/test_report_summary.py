@@ -167,23 +167,11 @@ def test_of_the_leaks_of_a_failed_case_the_first_are_shown():
     assert "the segment a is left; 2; 3" in _unwrapped(_text(sample, whole=True))
 
 
-def test_run_in_which_no_case_judged_anything_does_not_pass():
-    cases = [case("GRAD-1", "not-run"), case("GRAD-2", "unsupported")]
-    sample = report(cases, full=False)
-    assert sample.summary.exit_status == 1
-    said = "sample 1.2 does not pass: nothing was judged (1 not-run, 1 unsupported)."
-    assert said in _unwrapped(_text(sample))
-
-
-def test_run_in_which_one_case_judged_something_passes():
-    sample = report([case("GRAD-1", "not-run"), case("GRAD-2")], full=False)
-    assert sample.summary.exit_status == 0
-
-
 def needing(clauses, need):
     return case(clauses, "not-run", id=f"{clauses} {need}", needs=need)
 
 
+NOT_CLAIMED = case("GRAD-2", "unsupported")
 LACKING = all_but("GRAD-1", needing("GRAD-1", Need.SECOND_USER))
 
 
@@ -207,21 +195,6 @@ def test_what_the_machine_does_not_permit_is_listed_by_need_with_remedies():
     assert _table(text)["GRAD"][:6] == ["GRAD", ".", ".", ".", "1", "2"]
 
 
-def test_strict_run_says_why_it_needs_what_the_machine_does_not_permit():
-    said = "1 clause not judged here (--strict asks for every clause)."
-    text = _text(report(LACKING, strict=True))
-    assert f"sample 1.2 does not pass: {said}" in _unwrapped(text)
-    assert "  a second user: GRAD-1\n" in text
-
-
-def test_run_without_a_judged_case_says_what_the_machine_does_not_permit():
-    text = _unwrapped(_text(report(LACKING[-1:], full=False)))
-    assert text.endswith(
-        "does not pass: nothing was judged (1 not-run), since the machine does not "
-        f"permit a second user: {Need.SECOND_USER.remedy}."
-    )
-
-
 def test_what_was_not_asked_for_is_not_called_unjudged_here():
     cases = [case("GRAD-1"), needing("GRAD-1 GRAD-2", Need.SECOND_USER)]
     sample = report(cases, full=False, options=("--impl=sample", "--clause=GRAD-1"))
@@ -240,20 +213,6 @@ def test_what_is_blocked_is_not_called_broken():
     assert "  not judged: SHARE-1 and 2 other clauses\n" in text
     ending = "sample 1.2 was not judged: 3 clauses blocked and not judged."
     assert _unwrapped(text).endswith(ending)
-
-
-def test_blocked_run_is_repeated_with_the_same_smoke_test():
-    options = ("--impl=sample", "--one-per-clause")
-    sample = report([case("SHARE-1", "blocked")], full=False, options=options)
-    words = shlex.split(repeat_command(sample.run, "SHARE-1", sample.cases[0]))
-    assert words[2:] == ["--impl=sample", "--one-per-clause", "--clause=SHARE-1"]
-
-
-def test_case_is_repeated_with_the_start_methods_that_the_run_was_asked_for():
-    options = ("--impl=sample", "--start-method=spawn", "--start-method=fork")
-    sample = report([case("SHARE-1", "fail")], full=False, options=options)
-    words = shlex.split(repeat_command(sample.run, "SHARE-1", sample.cases[0]))
-    assert words[2:5] == list(options)
 
 
 def test_clauses_that_were_not_asked_for_are_held_in_part():
@@ -334,13 +293,6 @@ def test_what_a_newer_release_changes_is_said():
     assert said.endswith("sample 1.2 does not pass: 1 clause broken.")
 
 
-def test_strict_run_says_that_nothing_was_recorded_of_a_newer_release():
-    cases = all_but("GRAD-1", case("GRAD-1", "fail", expected=True))
-    text = _text(report(cases, carried_over="1.1", strict=True))
-    said = "does not pass: 1 clause broken as in an earlier release."
-    assert " ".join(text.split()).endswith(said)
-
-
 @pytest.mark.parametrize(
     ("sample", "said"),
     [
@@ -366,6 +318,31 @@ def test_strict_run_says_that_nothing_was_recorded_of_a_newer_release():
         (
             report([case("GRAD-1")], full=False),
             "passes this partial selection: 1 clause held.",
+        ),
+        (
+            report([case("GRAD-1", "not-run"), case("GRAD-2")], full=False),
+            "passes this partial selection: 1 clause held.",
+        ),
+        (
+            report([case("GRAD-1", "not-run"), NOT_CLAIMED], full=False),
+            "does not pass: nothing was judged (1 not-run, 1 unsupported).",
+        ),
+        (
+            report(LACKING[-1:], full=False),
+            "does not pass: nothing was judged (1 not-run), since the machine does not "
+            f"permit a second user: {Need.SECOND_USER.remedy}.",
+        ),
+        (
+            report(LACKING, strict=True),
+            "does not pass: 1 clause not judged here (--strict asks for every clause).",
+        ),
+        (
+            report(
+                all_but("GRAD-1", case("GRAD-1", "fail", expected=True)),
+                carried_over="1.1",
+                strict=True,
+            ),
+            "does not pass: 1 clause broken as in an earlier release.",
         ),
         (
             report([case("GRAD-1", "fail")], full=False),
@@ -410,58 +387,59 @@ def test_the_last_words_are_the_verdict(sample, said):
     assert last.startswith("sample 1.2 ")
 
 
-def test_a_command_keeps_what_its_case_needs_and_survives_a_shell():
-    sample = report(
-        options=[
-            "--impl=my.adapter:it",
-            "--device=cuda",
-            "--profile=grad",
-            "--case=other",
-            "--no-expectations",
-            "--histories=500",
-        ],
-        command=["python", "-m", "pytest", "--pyargs", "sharedtensor_conformance"],
-    )
-    command = repeat_command(sample.run, "GRAD-1", case("GRAD-1", id="t.py::x[a b'c]"))
-    assert shlex.split(command) == [
-        *("python", "-m", "pytest"),
-        "--pyargs",
-        "sharedtensor_conformance",
-        "--impl=my.adapter:it",
-        "--device=cuda",
-        "--no-expectations",
-        "--clause=GRAD-1",
-        "--case=t.py::x[a b'c]",
-    ]
+BOTH = ["--start-method=spawn", "--start-method=fork"]
+HISTORIES = ["--histories=500", "--history-seed=7"]
+OF_FORK = {"strategy": "file_system", "start_method": "fork", "direction": "to_peer"}
+COMMANDS = {
+    "a blocked case is repeated with the same smoke test": (
+        ["--one-per-clause"],
+        case("GRAD-1", "blocked"),
+        ["--one-per-clause", "--clause=GRAD-1"],
+    ),
+    "the start methods are those of the run": (
+        BOTH,
+        case("GRAD-1", "fail", id="a"),
+        [*BOTH, "--clause=GRAD-1", "--case=a"],
+    ),
+    "what its case needs is kept, and a shell changes nothing": (
+        ["--device=cuda", "--profile=grad", "--case=b", "--strict", *HISTORIES],
+        case("GRAD-1", id="t.py::x[a b'c]"),
+        ["--device=cuda", "--strict", "--clause=GRAD-1", "--case=t.py::x[a b'c]"],
+    ),
+    "histories are the same": (
+        HISTORIES,
+        replace(case("GRAD-1", id="a"), test="test_histories.py::x"),
+        [*HISTORIES, "--clause=GRAD-1", "--case=a"],
+    ),
+    "the cases that left something come before the one that judges it": (
+        [],
+        case("GRAD-1", id="ledger", leaking=("b", "a", "d", "c")),
+        ["--case=b", "--case=a", "--case=d", "--case=ledger"],
+    ),
+    "what depends on state is repeated with its configuration": (
+        ["--strategy=file_descriptor"],
+        case("GRAD-1", "fail", repeated="vanished", axes=OF_FORK),
+        ["--strategy=file_system", "--start-method=fork"],
+    ),
+}
 
 
-def test_a_command_names_the_implementation_where_no_option_did():
-    command = repeat_command(report(options=[]).run, "GRAD-1", case("GRAD-1", id="a"))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_repeats_a_case(name):
+    options, found, words = COMMANDS[name]
+    began = report(options=["--impl=sample", *options]).run
+    command = shlex.split(repeat_command(began, "GRAD-1", found))
+    assert command == ["pytest", "conformance", "--impl=sample", *words]
+
+
+def test_a_command_is_that_of_the_run_and_names_the_implementation():
+    found = case("GRAD-1", id="a")
+    command = repeat_command(report(options=[]).run, "GRAD-1", found)
     assert command == "pytest conformance --impl=sample --clause=GRAD-1 --case=a"
-
-
-def test_a_command_for_histories_says_which_ones():
-    given = ["--impl=sample", "--histories=500", "--history-seed=7"]
-    id = "test_histories.py::x[a]"
-    found = case("GRAD-1", id=id)
-    found = replace(found, test="test_histories.py::x")
-    command = repeat_command(report(options=given).run, "GRAD-1", found)
-    assert command.endswith(
-        f"--histories=500 --history-seed=7 --clause=GRAD-1 '--case={id}'"
-    )
-
-
-def test_a_command_for_the_ledger_repeats_the_cases_that_left_something():
-    found = case("GRAD-1", id="ledger", leaking=("b", "a", "d", "c"))
-    words = shlex.split(repeat_command(report().run, "GRAD-1", found))
-    assert words[3:] == ["--case=b", "--case=a", "--case=d", "--case=ledger"]
-
-
-def test_a_command_for_what_depends_on_state_repeats_the_configuration():
-    axes = {"strategy": "file_system", "start_method": "fork", "direction": "to_peer"}
-    found = case("GRAD-1", "fail", repeated="vanished", axes=axes)
-    words = shlex.split(repeat_command(report().run, "GRAD-1", found))
-    assert words[3:] == ["--strategy=file_system", "--start-method=fork"]
+    outside = ["python", "-m", "pytest", "--pyargs", "sharedtensor_conformance"]
+    other = report(options=["--impl=my.adapter:it"], command=outside).run
+    words = shlex.split(repeat_command(other, "GRAD-1", found))
+    assert words[:6] == [*outside, "--impl=my.adapter:it"]
 
 
 @pytest.mark.parametrize("width", [1, 40, 80, 200])
