@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch_patches
+from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.records import read_report
 from torch_patches.cargo import Cargo, Message
@@ -89,6 +90,14 @@ def judged(tmp_path_factory):
         implementation: verdicts(implementation, folder, *CASES.values())
         for implementation in ("torch", "torch-patched")
     }
+
+
+def test_adapter_is_found_by_its_name_in_a_checkout_alone(monkeypatch):
+    assert loader.load_implementation("torch-patched").name == "torch-patched"
+    monkeypatch.setitem(loader.IN_A_CHECKOUT, "torch-patched", "not_in_the_wheel")
+    said = "there is no implementation 'torch-patched'"
+    with pytest.raises(loader.LoadingError, match=said):
+        loader.load_implementation("torch-patched")
 
 
 def test_each_fix_has_a_case():
