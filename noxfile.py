@@ -187,7 +187,7 @@ def torch_releases(session: nox.Session) -> None:
 def torch_patched(session: nox.Session) -> None:
     """The suite on torch with fixes in Python: 0 with its expectations."""
     session.install(TORCH, "-e", ".[conformance,dev]")
-    session.run("pytest", "-q", "tests/adapters/test_torch_patches.py")
+    session.run("pytest", "-q", "tests/patches/test_torch_patches.py")
     session.run(*SUITE, "--impl=torch-patched", *(session.posargs or ALL_CASES))
 
 
@@ -533,14 +533,14 @@ def bench(session: nox.Session) -> None:
         session.run("shared-tensor-spec", "bench", *both, out, *options)
 
 
-FIXES = "sharedtensor_conformance.adapters.torch_patched:only_"
+FIXES = "torch_patches.adapter:only_"
 
 
 @nox.session(python="3.11")
 def torch_fixes(session: nox.Session) -> None:
     """What each fix of torch costs, beside torch alone, for the site."""
     session.install(TORCH, "-e", ".[conformance]")
-    listing = "from sharedtensor_conformance.adapters import torch_patches as t"
+    listing = "import torch_patches as t"
     command = ("python", "-c", f"{listing}; print(*t.NAMES)")
     names = str(session.run(*command, silent=True)).split()
     adapters = ("torch", "torch-patched", *(f"{FIXES}{name}" for name in names))
