@@ -1,26 +1,24 @@
 """Runs random histories of operations, and compares them with models.
 
-The histories of `aliasing_histories` are about which tensors see a write. Those of
-`lifetime_histories` are about processes that end: what arrives, what stays valid, and
-what is left at the end. A failure of such a history breaks the clauses about the last
-step that concerned the failed object.
+The first two are about which tensors see a write. The others are about processes that
+end: what arrives, what stays valid, and what is left at the end. A failure of such a
+history breaks the clauses about the last step that concerned the failed object.
 """
 
-from sharedtensor_conformance.chapters.aliasing_histories import kinds_for
-from sharedtensor_conformance.chapters.lifetime_steps import TENSOR_COUNTS
+from sharedtensor_conformance.chapters.history_steps import TENSOR_COUNTS
 from sharedtensor_conformance.harness import clause
 
 
 @clause("SHARE-12", vary=("strategy",), prefers="spawn")
-def test_histories_end_as_the_model_says(implementation, histories):
+def test_histories_end_as_the_model_says(histories):
     """Three processes take random steps; every tensor holds what it should."""
-    histories(kinds_for(implementation.claims, grads=False))
+    histories("aliasing")
 
 
 @clause("GRAD-9", vary=("strategy",), prefers="spawn")
-def test_histories_with_grads_end_as_the_model_says(implementation, histories):
+def test_histories_with_grads_end_as_the_model_says(histories):
     """Three processes take random steps, set grads, and look at those that came."""
-    histories(kinds_for(implementation.claims, grads=True))
+    histories("grads")
 
 
 @clause(
@@ -30,9 +28,9 @@ def test_histories_with_grads_end_as_the_model_says(implementation, histories):
     prefers="fork",
     isolated=True,
 )
-def test_histories_with_deaths_end_as_the_model_says(lifetimes):
+def test_histories_with_deaths_end_as_the_model_says(histories):
     """Processes share, exit and are killed; the others have what they had."""
-    lifetimes("deaths")
+    histories("deaths")
 
 
 @clause(
@@ -43,9 +41,9 @@ def test_histories_with_deaths_end_as_the_model_says(lifetimes):
     prefers="fork",
     isolated=True,
 )
-def test_histories_of_queues_end_as_the_model_says(lifetimes):
+def test_histories_of_queues_end_as_the_model_says(histories):
     """Queues are filled and joined, and several processes wait on them."""
-    lifetimes("queues")
+    histories("queues")
 
 
 @clause(
@@ -55,9 +53,9 @@ def test_histories_of_queues_end_as_the_model_says(lifetimes):
     isolated=True,
     in_flight=max(TENSOR_COUNTS),
 )
-def test_histories_at_limits_end_as_the_model_says(lifetimes):
+def test_histories_at_limits_end_as_the_model_says(histories):
     """Messages have sizes, and as many tensors, at which something changes."""
-    lifetimes("limits")
+    histories("limits")
 
 
 @clause(
@@ -66,15 +64,15 @@ def test_histories_at_limits_end_as_the_model_says(lifetimes):
     isolated=True,
     private=True,
 )
-def test_histories_with_starts_end_as_the_model_says(lifetimes):
+def test_histories_with_starts_end_as_the_model_says(histories):
     """Processes are started with tensors, and while messages wait."""
-    lifetimes("starts")
+    histories("starts")
 
 
 @clause("FD-5", "SHARE-12", "CHAN-4", "LIFE-7", profiles=("share",), isolated=True)
-def test_histories_with_programs_end_as_the_model_says(lifetimes):
+def test_histories_with_programs_end_as_the_model_says(histories):
     """Processes that got tensors, as arguments and in messages, start programs."""
-    lifetimes("programs")
+    histories("programs")
 
 
 @clause(
@@ -84,6 +82,6 @@ def test_histories_with_programs_end_as_the_model_says(lifetimes):
     prefers="fork",
     isolated=True,
 )
-def test_histories_with_deaths_of_the_manager_end_as_the_model_says(lifetimes):
+def test_histories_with_deaths_of_the_manager_end_as_the_model_says(histories):
     """The manager is killed, among processes that share, exit and are killed."""
-    lifetimes("managers")
+    histories("managers")
