@@ -9,13 +9,13 @@ from sharedtensor_conformance.chapters.history_steps import TENSOR_COUNTS
 from sharedtensor_conformance.harness import clause
 
 
-@clause("SHARE-12", vary=("strategy",), prefers="spawn")
+@clause("SHARE-12", prefers="spawn")
 def test_histories_end_as_the_model_says(histories):
     """Three processes take random steps; every tensor holds what it should."""
     histories("aliasing")
 
 
-@clause("GRAD-9", vary=("strategy",), prefers="spawn")
+@clause("GRAD-9", prefers="spawn")
 def test_histories_with_grads_end_as_the_model_says(histories):
     """Three processes take random steps, set grads, and look at those that came."""
     histories("grads")
@@ -24,7 +24,6 @@ def test_histories_with_grads_end_as_the_model_says(histories):
 @clause(
     *("LIFE-2", "LIFE-3", "LIFE-4", "LIFE-5", "LIFE-6", "LIFE-8", "LIFE-9", "LIFE-10"),
     *("LIFE-7", "LIFE-14", "LIFE-17", "LIFE-20", "SHARE-12", "CHAN-4"),
-    vary=("strategy",),
     prefers="fork",
     isolated=True,
 )
@@ -37,7 +36,6 @@ def test_histories_with_deaths_end_as_the_model_says(histories):
     *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-6", "LIFE-7", "LIFE-15", "LIFE-16"),
     *("SHARE-12", "LIFE-9", "LIFE-10", "LIFE-14"),
     channels=("queue",),
-    vary=("strategy",),
     prefers="fork",
     isolated=True,
 )
@@ -48,7 +46,6 @@ def test_histories_of_queues_end_as_the_model_says(histories):
 
 @clause(
     *("CHAN-4", "CHAN-6", "LIFE-7", "SHARE-12"),
-    vary=("strategy",),
     prefers="fork",
     isolated=True,
     in_flight=max(TENSOR_COUNTS),
@@ -63,13 +60,22 @@ def test_histories_at_limits_end_as_the_model_says(histories):
     *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17", "LIFE-9", "LIFE-10", "LIFE-14"),
     isolated=True,
     private=True,
+    vary=("strategy", "start_method"),
 )
 def test_histories_with_starts_end_as_the_model_says(histories):
     """Processes are started with tensors, and while messages wait."""
     histories("starts")
 
 
-@clause("FD-5", "SHARE-12", "CHAN-4", "LIFE-7", profiles=("share",), isolated=True)
+@clause(
+    "FD-5",
+    "SHARE-12",
+    "CHAN-4",
+    "LIFE-7",
+    profiles=("share",),
+    isolated=True,
+    vary=("strategy", "start_method"),
+)
 def test_histories_with_programs_end_as_the_model_says(histories):
     """Processes that got tensors, as arguments and in messages, start programs."""
     histories("programs")
@@ -78,7 +84,6 @@ def test_histories_with_programs_end_as_the_model_says(histories):
 @clause(
     *("MGR-10", "MGR-11", "MGR-12", "MGR-13", "MGR-14", "FS-2", "FS-8", "FS-9"),
     *("LIFE-6", "SHARE-12", "CHAN-4", "LIFE-9", "LIFE-10", "LIFE-14"),
-    vary=("strategy",),
     prefers="fork",
     isolated=True,
 )
