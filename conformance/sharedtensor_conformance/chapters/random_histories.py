@@ -187,12 +187,11 @@ class AliasingHistory(Steps):
 
         Only the profile `lifetime` says that other holders keep what they have.
         """
-        if "lifetime" in self.implementation.claims:
+        if not held.is_settled or "lifetime" in self.implementation.claims:
             return held.is_settled
-        holders = {
-            id(one.process) for one in self.model.held if one.storage is held.storage
-        }
-        return not held.storage.messages and len(holders) == 1
+        holders = [one for one in self.model.held if one.storage is held.storage]
+        is_elsewhere = any(one.process is not held.process for one in holders)
+        return not is_elsewhere and not held.storage.messages
 
     def finish(self) -> None:
         """Receive all messages, check all tensors and grads, and drop everything."""
