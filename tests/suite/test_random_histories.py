@@ -176,9 +176,10 @@ def test_fault_of_the_implementation_fails_a_history_about_aliasing(stage, said)
 
 def test_after_a_wrong_value_the_processes_go_on_without_what_they_had():
     stage = Copies("file_descriptor", "spawn").with_peers()
-    runner = AliasingRunner(stage, FAMILIES["aliasing"])
-    histories = (draw_history(FAMILIES["aliasing"], Random(n)) for n in range(20))
-    assert any(map(runner.run, histories))
+    kinds = ["make", "put", "put", "send", "write"]
+    runner = AliasingRunner(stage, kinds)
+    histories = [draw_history(kinds, Random(seed)) for seed in range(20)]
+    assert [*filter(None, map(runner.run, histories))]
     assert runner.used is stage
     assert not any(stage.pairs.values())
     assert not any(process.tensors for process in stage.processes)
