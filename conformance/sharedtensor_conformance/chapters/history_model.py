@@ -1,12 +1,13 @@
-"""Models the lifetimes of storages and messages in random histories with deaths.
+"""Models what random histories do with processes, tensors, messages and names.
 
-The model of `aliasing_histories` knows only the value of each element. This one also
-knows which processes hold a storage, which messages have to arrive, and what has to be
-gone. It consists of processes, tensors, storages, names, channels and messages.
-Processes, storages, names and messages have a state, which changes as the tables of
+The model knows the value of each element, the tensors that alias it, the processes that
+hold a storage, which messages have to arrive, and what has to be gone. In the model a
+storage is a list of numbers, and a tensor is a list of indices into one, perhaps with a
+grad. A tensor that was sent arrives as a tensor of the same storage. Processes,
+storages, names and messages have a state, which changes as the tables of
 `state_machines` say.
 
-The model starts no process. `lifetime_base` and its subclasses tell a `LifetimeModel`
+The model starts no process. `history_state` and `history_steps` tell a `HistoryModel`
 what the real processes do, and compare them with it. A message whose sender ended
 abruptly may arrive or not. Therefore the model gives ranges, such as a minimum and a
 maximum number of names.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from sharedtensor_conformance.chapters.state_machines import (
     MESSAGE,
@@ -37,18 +39,29 @@ LAST_REFERENCE_EVENT = {
 """Maps the end of a tensor to the event if nothing else refers to its storage."""
 
 ABRUPT_ENDS_BUT_KILL = ("by os._exit", "by SIGTERM", "by an exception")
-"""Abrupt ends other than by SIGKILL, which has a step of its own."""
+"""Abrupt ends other than by SIGKILL, which has a step of its own.
 
-ABRUPT_ENDS = ("killed", *ABRUPT_ENDS_BUT_KILL)
-"""Ways to end after which messages that the process put may be lost.
-
-The other way to end is a normal exit, `exited`.
+After an abrupt end, messages that the process put may be lost. `HistoryModel` calls an
+end by SIGKILL `killed`, and a normal exit `exited`.
 """
-
 
 SENDER_EVENTS = frozenset({"sender exited", "sender ended abruptly"})
 """Events of a message that the end of its sender causes."""
 
+MAX_IN_FLIGHT = 6
+"""Messages that one channel may contain before a process has to receive one.
+
+A bounded queue has its own limit instead.
+"""
+
+CHANNEL_CAPACITY = 16 << 10
+"""Bytes that a channel of any kind takes before a process has to read."""
+
+BOUNDS = {"queue_of_two": 2, "joinable_queue_of_three": 3}
+"""How many messages the bounded kinds of channels can contain."""
+
+BLOCKING_CHANNELS = ("simple_queue", "pipe")
+"""Kinds of channels on which `put` waits until there is room for the message."""
 
 TransitionCounts = Counter[tuple[str, str, str]]
 """How often each transition was taken, by machine, state and event."""
@@ -87,12 +100,15 @@ class StatefulModel:
 
 
 class ProcessModel(StatefulModel):
-    """A process, with the strategy by which it shares private storages."""
+    """A process, with its actor and the strategy by which it shares storages."""
 
-    def __init__(self, name: str, strategy: str, transitions: TransitionCounts) -> None:
+    def __init__(
+        self, name: str, strategy: str, transitions: TransitionCounts, actor: Any
+    ) -> None:
         super().__init__(PROCESS, transitions)
         self.name = name
         self.strategy = strategy
+        self.actor = actor
 
     @property
     def is_running(self) -> bool:
@@ -101,7 +117,7 @@ class ProcessModel(StatefulModel):
 
 
 class StorageModel(StatefulModel):
-    """A storage, with its values, its tensors and the messages that carry it.
+    """A storage, with its values and the messages that carry it.
 
     Args:
         values: the values of its elements; of a long storage, the first ones.
@@ -129,7 +145,6 @@ class StorageModel(StatefulModel):
         self.has_moved = False
         self.name = StatefulModel(NAME, transitions)
         self.moved_by: object = self
-        self.tensors: list[TensorModel] = []
         self.messages: list[MessageModel] = []
 
     @property
@@ -146,50 +161,107 @@ class StorageModel(StatefulModel):
         """
         return self.has_moved or not self.messages
 
+    @property
+    def has_name(self) -> bool:
+        """Whether a file in ``/dev/shm`` belongs to it."""
+        return self.name.state in ("there", "unwatched")
+
+    def apply_to_name(self, event: str) -> None:
+        """Change the state of its name, if it has one."""
+        if self.has_name:
+            self.name.apply(event)
+
     def move(self, event: str, strategy: str, by: object = None) -> None:
         """Move into a segment, or stay there.
 
         Storages that were moved `by` the same call may have one file in common.
         """
+        self.apply_to_name("sent")
         if self.state == "private" and strategy == NAMED_STRATEGY:
             self.name.apply("shared")
             self.moved_by = by or self
-        elif self.name.state in ("there", "unwatched"):
-            self.name.apply("sent")
         self.apply(event)
 
 
 @dataclass(eq=False)
 class TensorModel:
-    """A tensor in a process.
+    """A tensor: the indices of its elements in a storage, and its grad."""
 
-    Args:
-        process: the process that holds the tensor.
-        storage: the storage of the tensor.
-        pinned: whether the tensor is one of the arguments of the process, which are
-            never dropped.
+    storage: StorageModel
+    indices: list[int]
+    grad: TensorModel | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all elements of the storage, in their order."""
+        is_long = self.storage.is_long
+        return not is_long and self.indices == list(range(len(self.storage.values)))
+
+    @property
+    def values(self) -> list[int]:
+        """The values that it must have; a long one has zeros after them."""
+        return [self.storage.values[index] for index in self.indices]
+
+    def as_received(self, message: dict[int, TensorModel]) -> TensorModel:
+        """Return the tensor that arrives when this one is sent.
+
+        `message` maps the identity of each sent tensor of the same message to the
+        arriving one. A tensor that is in a message twice, for example also as the grad
+        of another, arrives as one tensor.
+        """
+        if id(self) not in message:
+            received = message[id(self)] = TensorModel(self.storage, self.indices)
+            received.grad = self.grad and self.grad.as_received(message)
+        return message[id(self)]
+
+    def storages(self) -> Iterator[StorageModel]:
+        """Yield its storage, that of its grad, and so on."""
+        yield self.storage
+        if self.grad:
+            yield from self.grad.storages()
+
+
+@dataclass(eq=False)
+class HeldTensor:
+    """A tensor in a process, with its name in the script.
+
+    It is `pinned` if it is one of the arguments of the process, which are never
+    dropped.
     """
 
+    name: str
     process: ProcessModel
-    storage: StorageModel
+    remote: Any
+    tensor: TensorModel
     pinned: bool = False
+
+    @property
+    def storage(self) -> StorageModel:
+        """The storage of the tensor."""
+        return self.tensor.storage
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a step may use it: none of its storages is about to move."""
+        return all(storage.is_settled for storage in self.tensor.storages())
 
 
 class MessageModel(StatefulModel):
-    """A message, with its number, its sender, its storages and its bytes of padding."""
+    """A message: its number, its sender, its tensors and its bytes of padding."""
 
     def __init__(
         self,
         number: int,
         sender: ProcessModel,
-        storages: list[StorageModel],
+        tensors: list[TensorModel],
         size: int,
         transitions: TransitionCounts,
     ) -> None:
         super().__init__(MESSAGE, transitions)
         self.number = number
         self.sender = sender
-        self.storages = storages
+        self.tensors = tensors
+        self.storages = storages_of(tensors)
         self.size = size
 
     def apply_in_flight(self, event: str) -> None:
@@ -202,23 +274,40 @@ class MessageModel(StatefulModel):
         self.clauses = of_sender or self.clauses
 
 
-@dataclass
 class ChannelModel:
-    """A channel, which every process has.
+    """A channel, with its proxy.
 
     Args:
         kind: its kind, one that the harness can open.
-        bound: the number of messages that it can contain; 0 for any number.
-        is_joinable: whether it counts unfinished tasks.
+        proxy: puts and gets in the processes.
+        ends: its only sender and its only receiver; None if every process has it.
+
+    Attributes:
         messages: the messages in it, in the order in which they were put.
         unfinished: how many messages still need a call of `task_done()`.
+        count_is_known: false when a message may have been lost. The number of messages
+            in the channel is then unknown.
     """
 
-    kind: str
-    bound: int = 0
-    is_joinable: bool = False
-    messages: deque[MessageModel] = field(default_factory=deque)
-    unfinished: int = 0
+    def __init__(
+        self,
+        kind: str,
+        proxy: Any = None,
+        ends: tuple[ProcessModel, ProcessModel] | None = None,
+    ) -> None:
+        self.kind = self.name = kind
+        self.proxy = proxy
+        self.sender: ProcessModel | None = None
+        self.receiver: ProcessModel | None = None
+        if ends:
+            self.sender, self.receiver = ends
+            self.name = f"{kind} from {self.sender.name} to {self.receiver.name}"
+        self.bound = BOUNDS.get(kind, 0)
+        self.is_joinable = kind.startswith("joinable")
+        self.is_queue = not ends and kind not in BLOCKING_CHANNELS
+        self.messages: deque[MessageModel] = deque()
+        self.unfinished = 0
+        self.count_is_known = True
 
     @property
     def is_full(self) -> bool:
@@ -231,14 +320,35 @@ class ChannelModel:
         return [one for one in self.messages if one.state == "in flight"]
 
     @property
-    def has_uncertain(self) -> bool:
-        """Whether it contains a message that may be lost."""
-        return len(self.certain) < len(self.messages)
+    def uncertain(self) -> list[MessageModel]:
+        """The messages in it that may be lost."""
+        return [one for one in self.messages if one.state == "uncertain"]
 
     @property
     def total_size(self) -> int:
         """The bytes of padding in all its messages."""
         return sum(message.size for message in self.messages)
+
+    @property
+    def can_put(self) -> bool:
+        """Whether `put` returns if the channel is empty in the model.
+
+        A message that was lost with its sender still takes a place in a bounded queue.
+        """
+        return self.count_is_known or not self.bound
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is empty and `put` returns."""
+        return self.can_put and not self.messages
+
+    def has_room_for(self, size: int) -> bool:
+        """Return whether `put` of `size` bytes returns although no process reads."""
+        if self.bound:
+            return self.can_put and not self.is_full
+        if len(self.messages) >= MAX_IN_FLIGHT:
+            return False
+        return self.is_queue or self.total_size + size <= CHANNEL_CAPACITY
 
     def receivable(self) -> list[MessageModel]:
         """Return the messages one of which has to be received next.
@@ -255,13 +365,15 @@ class ChannelModel:
         return receivable
 
 
-class LifetimeModel:
+class HistoryModel:
     """All objects of the model, with a method for each event that concerns them.
 
     Args:
         strategy: the initial strategy of every process.
 
     Attributes:
+        held: the tensors that the processes hold.
+        name_count: how many tensors got a name.
         message_count: how many messages were put or refused. The messages have numbers
             from 1 to this.
         transitions: how often each transition was taken.
@@ -270,24 +382,25 @@ class LifetimeModel:
     def __init__(self, strategy: str) -> None:
         self.strategy = strategy
         self.processes: list[ProcessModel] = []
-        self.tensors: list[TensorModel] = []
+        self.held: list[HeldTensor] = []
         self.storages: list[StorageModel] = []
         self.channels: list[ChannelModel] = []
+        self.name_count = 0
         self.message_count = 0
         self.has_manager = True
         self.transitions: TransitionCounts = Counter()
 
     # Processes
 
-    def record_start(self, name: str) -> ProcessModel:
+    def record_start(self, name: str, actor: Any = None) -> ProcessModel:
         """Record the start of a process, and return it. It has the initial strategy."""
-        process = ProcessModel(name, self.strategy, self.transitions)
+        process = ProcessModel(name, self.strategy, self.transitions, actor)
         self.processes.append(process)
         return process
 
-    def running(self) -> list[ProcessModel]:
-        """Return the processes that can take a step."""
-        return [one for one in self.processes if one.is_running]
+    def running(self, *, but: ProcessModel | None = None) -> list[ProcessModel]:
+        """Return the processes that can take a step, except one."""
+        return [one for one in self.processes if one.is_running and one is not but]
 
     def record_fork(self, parent: ProcessModel) -> None:
         """Record that a process forks, while messages may be in flight."""
@@ -306,7 +419,7 @@ class LifetimeModel:
         if not storage.is_shared:
             storage = self._add_storage(storage.values, child, storage.is_long)
             storage.apply("copied by a fork")
-        return self.add_tensor(child, storage, pinned=True)
+        return _whole(storage)
 
     def record_passed_argument(
         self, parent: ProcessModel, child: ProcessModel, storage: StorageModel
@@ -314,20 +427,22 @@ class LifetimeModel:
         """Record a tensor among the arguments of a child that was not forked."""
         storage.move("given to a spawned process", parent.strategy, child)
         storage.has_moved = True
-        return self.add_tensor(child, storage, pinned=True)
+        return _whole(storage)
 
     def record_end(self, process: ProcessModel, how: str) -> None:
-        """Record the end of a process.
+        """Record the end of a process, after which it holds nothing.
 
-        `how` is ``"exited"`` or one of `ABRUPT_ENDS`.
+        `how` is ``exited``, ``killed`` or one of `ABRUPT_ENDS_BUT_KILL`.
         """
         waited = process.state == "waiting"
         process.apply("exits" if how == "exited" else "is killed")
         event = "holder exited" if how == "exited" else "holder was killed"
         for message in self.in_flight():
             message.apply_in_flight(_end_event(message, process, how, waited=waited))
-        for tensor in self.tensors_of(process):
-            self._remove_tensor(tensor, event, "holder ended")
+        for held in [one for one in self.held if one.process is process]:
+            self._remove(held, event, "holder ended")
+        for channel in self.channels:
+            channel.count_is_known &= not channel.uncertain
 
     def record_all_ended(self) -> None:
         """Record that all processes have ended, so that all messages are lost."""
@@ -347,17 +462,16 @@ class LifetimeModel:
         for storage in self.storages:
             if storage.is_shared:
                 storage.apply("manager was killed")
-            if storage.name.state in ("there", "unwatched"):
-                storage.name.apply("manager was killed")
+            storage.apply_to_name("manager was killed")
 
     def record_strategy(self, process: ProcessModel, strategy: str) -> None:
         """Record that a process changes its strategy. Shared storages do not change."""
         process.strategy = strategy
-        for tensor in self.tensors_of(process):
-            if tensor.storage.is_shared:
-                tensor.storage.apply("strategy changed")
+        for held in self.held:
+            if held.process is process and held.storage.is_shared:
+                held.storage.apply("strategy changed")
 
-    # Storages
+    # Storages and tensors
 
     def _add_storage(
         self, values: Iterable[int], maker: ProcessModel, is_long: bool
@@ -370,58 +484,72 @@ class LifetimeModel:
         self, process: ProcessModel, values: Iterable[int], *, is_long: bool = False
     ) -> TensorModel:
         """Record that a process makes a tensor, and return it."""
-        return self.add_tensor(process, self._add_storage(values, process, is_long))
+        return _whole(self._add_storage(values, process, is_long))
 
-    def add_tensor(
-        self, process: ProcessModel, storage: StorageModel, *, pinned: bool = False
-    ) -> TensorModel:
-        """Add a tensor of a process over a storage, and return it."""
-        tensor = TensorModel(process, storage, pinned)
-        self.tensors.append(tensor)
-        storage.tensors.append(tensor)
-        return tensor
-
-    def tensors_of(self, process: ProcessModel) -> list[TensorModel]:
-        """Return the tensors of a process."""
-        return [one for one in self.tensors if one.process is process]
+    def hold(
+        self,
+        process: ProcessModel,
+        tensor: TensorModel,
+        remote: Any = None,
+        *,
+        pinned: bool = False,
+    ) -> HeldTensor:
+        """Record that a process holds a tensor under a new name, and return it."""
+        self.name_count += 1
+        name = f"t{self.name_count}"
+        self.held.append(HeldTensor(name, process, remote, tensor, pinned))
+        return self.held[-1]
 
     def record_write(self, tensor: TensorModel, index: int, value: int) -> None:
         """Record that a process writes one element."""
         tensor.storage.apply("written", keep_clauses=True)
-        tensor.storage.values[index] = value
+        tensor.storage.values[tensor.indices[index]] = value
 
-    def record_share(self, tensor: TensorModel) -> None:
-        """Record that a process shares a tensor."""
-        tensor.storage.move("shared", tensor.process.strategy)
-        tensor.storage.has_moved = True
+    def record_share(self, storage: StorageModel, strategy: str) -> None:
+        """Record that a process shares a tensor of a storage."""
+        storage.move("shared", strategy)
+        storage.has_moved = True
 
-    def record_drop(self, tensor: TensorModel) -> None:
+    def record_drop(self, held: HeldTensor) -> None:
         """Record that a process drops a tensor."""
-        for message in tensor.storage.messages:
-            if message.sender is tensor.process:
+        for message in held.storage.messages:
+            if message.sender is held.process:
                 message.apply("sender dropped")
-        self._remove_tensor(tensor, "dropped", "holder dropped")
+        self._remove(held, "dropped", "holder dropped")
 
-    def _remove_tensor(self, tensor: TensorModel, event: str, name_event: str) -> None:
-        """Remove a tensor, and the storage if nothing else refers to it.
+    def record_grad(self, tensor: TensorModel, grad: TensorModel | None) -> None:
+        """Record that a process sets the grad of a tensor, or clears it."""
+        before, tensor.grad = tensor.grad, grad
+        for storage in storages_of([before] if before else []):
+            self._lose_reference(storage, "dropped", "holder dropped")
+
+    def _remove(self, held: HeldTensor, event: str, name_event: str) -> None:
+        """Remove a tensor, and its storages if nothing else refers to them.
 
         `event` is an event of the storage, and `name_event` one of its name.
         """
-        storage = tensor.storage
-        self.tensors.remove(tensor)
-        storage.tensors.remove(tensor)
-        is_last = not storage.tensors and not storage.messages
+        self.held.remove(held)
+        for storage in storages_of([held.tensor]):
+            self._lose_reference(storage, event, name_event)
+
+    def _lose_reference(
+        self, storage: StorageModel, event: str, name_event: str
+    ) -> None:
+        is_held = self._is_held(storage)
+        is_last = not is_held and not storage.messages
         if is_last:
             event = LAST_REFERENCE_EVENT[event]
             name_event = f"last {name_event}"
-        elif event == "dropped" and not storage.tensors:
+        elif event == "dropped" and not is_held:
             event = "dropped in flight"
         if is_last or storage.is_shared:
             storage.apply(event)
-        if storage.name.state in ("there", "unwatched"):
-            storage.name.apply(name_event)
+        storage.apply_to_name(name_event)
         if is_last:
             self.storages.remove(storage)
+
+    def _is_held(self, storage: StorageModel) -> bool:
+        return any(storage in one.tensor.storages() for one in self.held)
 
     # Messages
 
@@ -442,25 +570,24 @@ class LifetimeModel:
         If the channel is full, the message is refused and moves no storage.
         """
         self.message_count += 1
-        storages = [one.storage for one in tensors]
-        message = MessageModel(
-            self.message_count, sender, storages, size, self.transitions
-        )
+        sent: dict[int, TensorModel] = {}
+        arriving = [one.as_received(sent) for one in tensors]
+        number = self.message_count
+        message = MessageModel(number, sender, arriving, size, self.transitions)
         if channel.is_full:
             message.apply("refused")
             return message
-        for storage in storages:
+        for storage in message.storages:
             event = "sent" if storage.maker is sender else "sent on"
             storage.move(event, sender.strategy, message)
+            storage.messages.append(message)
         message.apply("put")
         channel.messages.append(message)
         channel.unfinished += channel.is_joinable
-        for storage in storages:
-            storage.messages.append(message)
         return message
 
     def record_receive(
-        self, process: ProcessModel, channel: ChannelModel, message: MessageModel
+        self, channel: ChannelModel, message: MessageModel
     ) -> list[TensorModel]:
         """Record that a process receives a message, and return its tensors.
 
@@ -473,14 +600,12 @@ class LifetimeModel:
                 self.record_loss(channel, earlier)
         channel.messages.remove(message)
         message.apply("received")
-        tensors = [self.add_tensor(process, storage) for storage in message.storages]
         for storage in message.storages:
             storage.messages.remove(message)
             storage.has_moved = True
             storage.apply("received")
-            if storage.name.state in ("there", "unwatched"):
-                storage.name.apply("received")
-        return tensors
+            storage.apply_to_name("received")
+        return message.tensors
 
     def record_loss(self, channel: ChannelModel, message: MessageModel) -> None:
         """Record that a message whose sender ended abruptly is lost."""
@@ -492,11 +617,11 @@ class LifetimeModel:
         """Remove a lost message, and storages that nothing else refers to."""
         for storage in message.storages:
             storage.messages.remove(message)
-            is_last = not storage.tensors and not storage.messages
-            storage.apply("last holder was killed" if is_last else "message was lost")
-            if is_last:
-                if storage.name.state in ("there", "unwatched"):
-                    storage.name.apply("last message was lost")
+            if storage.messages or self._is_held(storage):
+                storage.apply("message was lost")
+            else:
+                storage.apply("last holder was killed")
+                storage.apply_to_name("last message was lost")
                 self.storages.remove(storage)
 
     # What the processes are compared with
@@ -506,12 +631,13 @@ class LifetimeModel:
 
         Storages that one call has moved may have one name in common: clause LIFE-26.
         """
-        named = [
-            one for one in self.storages if one.name.state in ("there", "unwatched")
-        ]
-        moved = [one for one in named if one.has_moved]
-        certain = [one for one in moved if one.tensors or _has_certain_message(one)]
+        named = [one for one in self.storages if one.has_name]
+        certain = [one for one in named if one.has_moved and self._must_stay(one)]
         return len({id(one.moved_by) for one in certain}), len(named)
+
+    def _must_stay(self, storage: StorageModel) -> bool:
+        certain = any(one.state == "in flight" for one in storage.messages)
+        return certain or self._is_held(storage)
 
     def clauses_of_names(self) -> tuple[str, ...]:
         """Return the clauses about the names of the present storages."""
@@ -519,8 +645,13 @@ class LifetimeModel:
         return (*dict.fromkeys(clauses), "LIFE-17")
 
 
-def _has_certain_message(storage: StorageModel) -> bool:
-    return any(message.state == "in flight" for message in storage.messages)
+def storages_of(tensors: Iterable[TensorModel]) -> list[StorageModel]:
+    """Return the storages of tensors and their grads, each of them once."""
+    return list(dict.fromkeys(s for tensor in tensors for s in tensor.storages()))
+
+
+def _whole(storage: StorageModel) -> TensorModel:
+    return TensorModel(storage, list(range(len(storage.values))))
 
 
 def _end_event(

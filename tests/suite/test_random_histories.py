@@ -1,4 +1,4 @@
-"""Random histories with deaths on an implementation in memory: the model is judged.
+"""Random histories on an implementation in memory: the model is judged.
 
 No history fails on one that shares as it has to; on one with a fault, a history does,
 and says which clause is broken.
@@ -10,60 +10,216 @@ import inspect
 import itertools
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
-from shared_world import Channel, Process, Segment, Stage, Tensor, raised
-from sharedtensor_conformance.adapter import PROFILES, Implementation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_world import (
+    IMPLEMENTATION,
+    Channel,
+    Process,
+    Segment,
+    Stage,
+    Tensor,
+    raised,
+)
+from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters import test_histories
-from sharedtensor_conformance.chapters.history_search import HistoryFailed
-from sharedtensor_conformance.chapters.lifetime_histories import (
+from sharedtensor_conformance.chapters.history_model import ChannelModel, HistoryModel
+from sharedtensor_conformance.chapters.history_search import (
+    HistoryFailed,
+    draw_history,
+)
+from sharedtensor_conformance.chapters.history_steps import (
+    Steps,
+    all_kinds,
+    profile_of,
+)
+from sharedtensor_conformance.chapters.random_histories import (
     FAMILIES,
-    NUMBER_LIMIT,
-    PROFILE_OF_STEP,
+    AliasingHistory,
+    AliasingRunner,
     LifetimeHistory,
-    draw,
     kinds_for,
 )
-from sharedtensor_conformance.chapters.lifetime_model import ChannelModel, LifetimeModel
 from sharedtensor_conformance.chapters.state_machines import (
     MACHINES,
     ImpossibleTransition,
 )
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.outcomes import CheckFailed, HarnessFault
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessFault,
+)
+from sharedtensor_conformance.harness.timeouts import SHORT_ANSWER_TIMEOUT, Timeouts
 from sharedtensor_conformance.plugin.cases import marking_of
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
-IMPLEMENTATION = Implementation(
-    name="in memory",
-    operations="",
-    claims=frozenset(PROFILES),
-    strategies=("file_descriptor", "file_system"),
-)
+ALIASING = ("aliasing", "grads")
+WITH_DEATHS = [family for family in FAMILIES if family not in ALIASING]
 REAL = {"many", "sizes", "program", "kill_manager"}
 """Steps that need a real process."""
 
-KINDS = sorted(set(PROFILE_OF_STEP) - REAL)
+OF_PAIRS = {"send", "view", "clone", "set_grad", "clear_grad", "take_grad"}
+"""Steps that the families about aliasing have alone."""
+
+KINDS = sorted(set(all_kinds()) - REAL - OF_PAIRS - {"ending"})
 PLACES = [("file_system", "fork"), ("file_descriptor", "spawn")]
 
 
 def history(seed, kinds=KINDS):
     """Return a random history, the same for a seed."""
-    numbers = Random(seed)
-    count = numbers.randrange(10, 40)
-    kinds = numbers.choices(kinds, k=count)
-    steps = [
-        (kind, *(numbers.randrange(NUMBER_LIMIT) for _ in range(3))) for kind in kinds
-    ]
-    return [*steps, ("ending", seed, 0, 0)]
+    rng = Random(seed)
+    drawn = rng.choices(kinds, k=rng.randrange(10, 40))
+    return [(kind, rng.getrandbits(32)) for kind in (*drawn, "ending")]
 
 
 def run(history, stage, kinds=KINDS):
-    LifetimeHistory(stage, IMPLEMENTATION, kinds).run(history)
+    LifetimeHistory(stage, kinds).run(history)
+
+
+# Aliasing
+
+
+def run_aliasing(history, stage=Stage):
+    place = stage("file_descriptor", "spawn").with_peers()
+    AliasingHistory(place, FAMILIES["grads"]).run(history)
+
+
+def failed_aliasing(stage):
+    """Return how a history first fails there."""
+    for seed in range(100):
+        try:
+            run_aliasing(draw_history(FAMILIES["grads"], Random(seed)), stage)
+        except HistoryFailed as failed:
+            return failed
+    pytest.fail("no history fails")
+
+
+STEPS = st.tuples(st.sampled_from(sorted(set(FAMILIES["grads"]))), st.integers(0, 999))
+
+
+@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@given(st.lists(STEPS, max_size=40))
+def test_no_history_about_aliasing_fails_where_all_is_shared(steps):
+    run_aliasing(steps)
+
+
+class Copies(Stage):
+    """What arrives is a copy."""
+
+    def unpacked(self, actor, message):
+        for part in message["in"]:
+            part.segment = Segment(list(part.segment.numbers))
+        return super().unpacked(actor, message)
+
+
+class MixesUpGrads(Stage):
+    def unpacked(self, actor, message):
+        whole = super().unpacked(actor, message)
+        for tensor in whole["tensors"]:
+            tensor.set_grad(tensor.own_grad and tensor)
+        return whole
+
+
+class Loses(Process):
+    def get(self, sender, channel):
+        arrived = super().get(sender, channel)
+        return arrived if isinstance(arrived, list) else None
+
+
+class LosesTheSecond(Process):
+    def get(self, sender, channel):
+        arrived = super().get(sender, channel)
+        return arrived[:1] if isinstance(arrived, list) else arrived
+
+
+class LosesTheList(Process):
+    def get(self, sender, channel):
+        arrived = super().get(sender, channel)
+        return None if isinstance(arrived, list) else arrived
+
+
+def with_process(kind):
+    return type(kind.__name__, (Stage,), {"process": kind})
+
+
+def with_channel(kind):
+    return type(kind.__name__, (Stage,), {"channel": kind})
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        (Copies, "at the end of this: got"),
+        (MixesUpGrads, "at the end of this: got"),
+        (with_process(Loses), "is a tensor"),
+        (with_process(LosesTheSecond), "has 2 tensors"),
+        (with_process(LosesTheList), "has 2 tensors"),
+    ],
+)
+def test_fault_of_the_implementation_fails_a_history_about_aliasing(stage, said):
+    outcome = failed_aliasing(stage).as_outcome("this history")
+    assert type(outcome) is CheckFailed
+    assert said in str(outcome)
+    assert "SHARE-12" in outcome.clauses
+    assert ".make([1, 2" in str(outcome)
+
+
+def test_after_a_wrong_value_the_processes_go_on_without_what_they_had():
+    stage = Copies("file_descriptor", "spawn").with_peers()
+    kinds = ["make", "put", "put", "send", "write"]
+    runner = AliasingRunner(stage, kinds)
+    histories = [draw_history(kinds, Random(seed)) for seed in range(20)]
+    assert [*filter(None, map(runner.run, histories))]
+    assert runner.used is stage
+    assert not any(stage.pairs.values())
+    assert not any(process.tensors for process in stage.processes)
+
+
+class FailingStage(Stage):
+    """A stage on which every operation fails with the same error."""
+
+    def __init__(self, error, others):
+        super().__init__("file_descriptor", "spawn")
+        self.with_peers()
+        self.error, self.others = error, others
+        self.timeouts = Timeouts(answer=20.0, start=90.0, cleanup=3.0)
+        for process in self.processes:
+            process.make = self.fail
+
+    def fail(self, values):
+        raise self.error
+
+    @contextmanager
+    def fresh(self):
+        self.others.append(FailingStage(self.error, self.others))
+        yield self.others[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "waited"),
+    [
+        (DeadlineExceeded("no answer"), SHORT_ANSWER_TIMEOUT),
+        (ActorDied("of SIGSEGV"), 20.0),
+    ],
+)
+def test_after_a_hang_the_search_waits_less_for_answers(error, waited):
+    used = []
+    runner = AliasingRunner(FailingStage(error, used), ["make"])
+    assert runner.run([("make", 0)])
+    assert [stage.timeouts.answer for stage in used] == [waited]
+
+
+# Deaths
 
 
 class LosesWhatItMay(Stage):
@@ -91,15 +247,15 @@ class OneFileForAMessage(Stage):
         return sorted({hex(getattr(one, "file", id(one))) for one in named})
 
 
-@pytest.mark.takes(12)
+@pytest.mark.takes(15)
 def test_no_history_fails_where_all_is_right_and_every_transition_is_used():
     """A transition that no history takes would be a claim that nothing judges."""
     used = set()
     stages = itertools.product([Stage, LosesWhatItMay, OneFileForAMessage], PLACES)
     for seed, (stage, place) in enumerate(
-        itertools.islice(itertools.cycle(stages), 200)
+        itertools.islice(itertools.cycle(stages), 250)
     ):
-        lifetimes = LifetimeHistory(stage(*place), IMPLEMENTATION, KINDS)
+        lifetimes = LifetimeHistory(stage(*place), KINDS)
         lifetimes.run(history(seed))
         used |= set(lifetimes.model.transitions)
     every = {(m.name, one.state, one.event) for m in MACHINES for one in m.transitions}
@@ -121,21 +277,14 @@ class SharesAtOnce(Process):
 
 def test_no_history_fails_where_every_tensor_is_shared_from_the_start():
     """A forked child shares what it inherits then."""
-    stage, declared = with_process(SharesAtOnce), replace(IMPLEMENTATION, private=False)
+    declared = replace(IMPLEMENTATION, private=False)
     for seed in range(50):
-        place = PLACES[seed % 2]
-        LifetimeHistory(stage(*place), declared, KINDS).run(history(seed))
+        stage = with_process(SharesAtOnce)(*PLACES[seed % 2])
+        stage.implementation = declared
+        run(history(seed), stage)
 
 
 # Faults of the implementation, and who finds them
-
-
-class Copies(Stage):
-    """What arrives is a copy."""
-
-    def unpacked(self, actor, message):
-        parts = [Segment(list(segment.numbers)) for segment in message["in"]]
-        return super().unpacked(actor, message | {"in": parts})
 
 
 class LosesWhatItsSenderDropped(Stage):
@@ -143,7 +292,7 @@ class LosesWhatItsSenderDropped(Stage):
 
     def unpacked(self, actor, message):
         held = {id(tensor.segment) for p in self.processes for tensor in p.tensors}
-        if any(id(segment) not in held for segment in message["in"]):
+        if any(id(part.segment) not in held for part in message["in"]):
             raise raised("the segment has gone")
         return super().unpacked(actor, message)
 
@@ -260,14 +409,6 @@ class RaceLoserWaits(Process):
         return pending
 
 
-def with_process(kind):
-    return type(kind.__name__, (Stage,), {"process": kind})
-
-
-def with_channel(kind):
-    return type(kind.__name__, (Stage,), {"channel": kind})
-
-
 FAULTS = {
     Copies: {"SHARE-12", "SHARE-1", "SHARE-2"},
     LosesWhatItsSenderDropped: {"LIFE-2", "LIFE-15", "LIFE-5", "CHAN-4"},
@@ -316,13 +457,13 @@ class LeavesANameAtTheEnd(Stage):
 
 TESTS_OF_FAMILIES: dict[str, Callable[..., None]] = {}
 for _, function in inspect.getmembers(test_histories, inspect.isfunction):
-    if "lifetimes" in inspect.signature(function).parameters:
+    if "histories" in inspect.signature(function).parameters:
         function(lambda family, test=function: TESTS_OF_FAMILIES.update({family: test}))
 
 ABOUT_THE_END = {"LIFE-7", "LIFE-9", "LIFE-10", "LIFE-14"}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_DEATHS)
 def test_what_is_left_at_the_end_breaks_a_clause_about_ends(family):
     """Whatever the test of the family is about, and though all sequences are."""
     kinds = [one for one in kinds_for(IMPLEMENTATION, family) if one not in REAL]
@@ -331,7 +472,7 @@ def test_what_is_left_at_the_end_breaks_a_clause_about_ends(family):
     found = set()
     for seed in range(50):
         try:
-            steps = draw(kinds, Random(seed))
+            steps = draw_history(kinds, Random(seed))
             run(steps, LeavesANameAtTheEnd("file_system", "fork"), kinds)
         except HistoryFailed as failed:
             case = Case(id="a[b]", test="a", clauses=cited, verdict=Verdict.PASS)
@@ -348,30 +489,32 @@ def test_what_ended_processes_leave_is_judged_where_lifetime_is_claimed():
     kinds = ["make", "put", "get", "write", "drop", "start"]
     for seed in range(100):
         stage = KeepsNames("file_system", "fork")
-        LifetimeHistory(stage, declared, kinds).run(history(seed, kinds))
+        stage.implementation = declared
+        run(history(seed, kinds), stage, kinds)
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("x"), HarnessFault("no object")])
-def test_what_does_not_come_from_the_implementation_is_an_error(error):
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ZeroDivisionError("by zero"), HarnessFault),
+        (TypeError("'NoneType' object is not iterable"), HarnessFault),
+        (HarnessFault("owner has no object"), HarnessFault),
+        (raised("no room"), CheckFailed),
+        (ActorDied("owner died of SIGSEGV"), ActorDied),
+        (DeadlineExceeded("owner gave no answer"), DeadlineExceeded),
+    ],
+)
+def test_error_leads_to_the_verdict_of_who_made_it(error, kind):
     class Fails(Process):
         def make(self, values):
             raise error
 
     with pytest.raises(HistoryFailed) as caught:
-        run([("make", 0, 0, 0)], with_process(Fails)("file_system", "fork"))
-    assert type(caught.value.as_outcome("this history")) is HarnessFault
-
-
-def test_exception_of_the_implementation_is_a_broken_clause():
-    class Raises(Process):
-        def make(self, values):
-            raise raised("no room")
-
-    with pytest.raises(HistoryFailed) as caught:
-        run([("make", 0, 0, 0)], with_process(Raises)("file_system", "fork"))
+        run([("make", 0)], with_process(Fails)("file_system", "fork"))
     outcome = caught.value.as_outcome("this history")
-    assert type(outcome) is CheckFailed
-    assert outcome.clauses == ("SHARE-12",)
+    assert type(outcome) is kind
+    assert str(error) in str(outcome)
+    assert getattr(outcome, "clauses", ("SHARE-12",)) == ("SHARE-12",)
 
 
 # The script
@@ -380,8 +523,8 @@ def test_exception_of_the_implementation_is_a_broken_clause():
 @pytest.mark.parametrize("has_manager", [True, False])
 def test_script_names_the_check_of_resources_where_it_is_made(has_manager):
     stage = Stage("file_descriptor", "fork")
-    lifetimes = LifetimeHistory(stage, IMPLEMENTATION, KINDS)
-    lifetimes.start_all()
+    lifetimes = LifetimeHistory(stage, KINDS)
+    lifetimes.start()
     lifetimes.resources_before = {lifetimes.owner: stage.holdings(stage.owner)}
     if not has_manager:
         lifetimes.model.record_manager_kill()
@@ -392,7 +535,7 @@ def test_script_names_the_check_of_resources_where_it_is_made(has_manager):
 # What is drawn
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_DEATHS)
 def test_most_messages_of_a_history_have_tensors_and_many_of_them_new_ones(family):
     """A history that sends nothing finds nothing."""
     left_out = REAL | {"pile"}  # which puts many messages without tensors at once
@@ -406,7 +549,7 @@ def test_most_messages_of_a_history_have_tensors_and_many_of_them_new_ones(famil
 
     rng = Random(1)
     for _ in range(50):
-        run(draw(kinds, rng), Counting("file_system", "fork"))
+        run(draw_history(kinds, rng), Counting("file_system", "fork"))
     assert len(sent) > 50
     assert sum(bool(tensors) for tensors in sent) > len(sent) / 2
     assert sum(not all(tensors) for tensors in sent) > len(sent) / 4
@@ -447,7 +590,7 @@ def test_kinds_are_those_whose_profiles_are_claimed(family):
         name="poor", operations="", claims=frozenset({"core", "lifetime"})
     )
     kinds = kinds_for(poor, family)
-    assert {PROFILE_OF_STEP[kind] for kind in kinds} <= {"core", "lifetime"}
+    assert {profile_of(kind) for kind in kinds} <= {"core", "lifetime"}
     assert "strategy" not in kinds
 
 
@@ -455,7 +598,7 @@ def test_kinds_are_those_whose_profiles_are_claimed(family):
 
 
 def test_message_of_a_killed_sender_may_be_missing_and_others_may_not():
-    model = LifetimeModel("file_system")
+    model = HistoryModel("file_system")
     one, other = model.record_start("one"), model.record_start("other")
     channel = ChannelModel("queue")
     model.channels.append(channel)
@@ -464,21 +607,21 @@ def test_message_of_a_killed_sender_may_be_missing_and_others_may_not():
     model.record_end(one, "killed")
     assert channel.receivable() == [lost, certain]
     assert model.name_range() == (0, 1)
-    model.record_receive(other, channel, certain)
-    assert channel.has_uncertain
+    model.record_receive(channel, certain)
+    assert channel.uncertain == [lost]
     assert not channel.certain
     model.record_loss(channel, lost)
     assert model.name_range() == (0, 0)
 
 
 def test_second_message_of_a_sender_waits_for_the_first_that_is_certain():
-    model = LifetimeModel("file_descriptor")
+    model = HistoryModel("file_descriptor")
     one = model.record_start("one")
     channel = ChannelModel("queue")
     model.channels.append(channel)
     first, second = (model.record_put([], one, channel) for _ in range(2))
     assert channel.receivable() == [first]
-    model.record_receive(one, channel, first)
+    model.record_receive(channel, first)
     assert channel.receivable() == [second]
 
 
@@ -499,3 +642,32 @@ def test_failure_breaks_the_nearest_clause_that_the_case_judges(about, broken):
     case = Case(id="a[b]", test="a", clauses=("LIFE-2", "LIFE-4"), verdict=Verdict.PASS)
     judged = Outcome.of_error(error).on(case)
     assert (judged.clauses, judged.verdict) == (broken, Verdict.FAIL)
+
+
+# The order of answers
+
+
+class Recording(Steps):
+    """Notes what arrives, in order."""
+
+    def __init__(self):
+        super().__init__(Stage("file_descriptor", "fork"), [])
+        self.seen = []
+
+    def check_received(self, process, channel, payload):
+        self.seen.append((process.name, payload["number"]))
+
+
+def test_order_in_which_readers_tell_of_their_messages_is_open():
+    """The reader that is asked first has the later message."""
+    steps, pending = Recording(), {}
+    for name, number in (("owner", 11), ("child", 9)):
+        reader = steps.model.record_start(name)
+        reader.apply("waits for a message")
+        answer = {"number": number}
+        pending[reader] = SimpleNamespace(
+            answer=lambda answer=answer: answer, has_answered=lambda: True
+        )
+    steps.check_untimed_readers(None, pending)
+    assert steps.seen == [("child", 9), ("owner", 11)]
+    assert steps.lines == ["    child gets #9", "    owner gets #11"]
