@@ -28,7 +28,7 @@ import records
 from circumstances import commit
 from records import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.chapters.lifetime_histories import RELATIVE_COST
+from sharedtensor_conformance.chapters.random_histories import RELATIVE_COST
 
 TESTS = ("deaths", "deaths_of_the_manager", "programs", "starts")
 TEST = "test_histories.py::test_histories_{}_end_as_the_model_says"

@@ -63,7 +63,7 @@ FIVE = tuple(f"owner.make([{n}])" for n in range(5))
         ([a_test("short", WRITE[0])], "short"),
         ([a_test("loop", *ROUND)], "plain"),
         ([a_test("searched", *SEARCHED)], "plain"),
-        ([a_test("fixture", "lifetimes()", arguments="lifetimes")], "plain"),
+        ([a_test("fixture", "histories()", arguments="histories")], "plain"),
         (
             [a_test("helped", "help()"), "def help():\n    a\n    b\n    c\n\n\n"],
             "plain",

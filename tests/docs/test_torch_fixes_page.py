@@ -2,7 +2,7 @@
 
 import pytest
 import tiny_project
-from sharedtensor_conformance.adapters.torch_patches import FIXES, NAMES
+from torch_patches import FIXES, NAMES
 
 
 def result(name, *samples):
@@ -34,7 +34,7 @@ def test_lines_are_those_of_statements(fixes):
 
 
 def test_results_name_each_fix_as_the_page_does(fixes):
-    from sharedtensor_conformance.adapters import torch_patched
+    from torch_patches import adapter
 
-    named = [getattr(torch_patched, f"only_{fix.name}").name for fix in FIXES]
+    named = [getattr(adapter, f"only_{fix.name}").name for fix in FIXES]
     assert named == [f"{fixes.ONE}{name}" for name in NAMES]

@@ -1,4 +1,4 @@
-"""An implementation in memory, on which random histories with deaths can be run.
+"""An implementation in memory, on which random histories can be run.
 
 It has processes, channels and segments, and shares as it has to; with a fault in it, a
 history has to find it. Nothing runs beside the test, so each answer is there at once.
@@ -10,6 +10,7 @@ from collections import deque
 from itertools import count
 from types import SimpleNamespace
 
+from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.channels import Channel as ChannelClass
 from sharedtensor_conformance.harness.outcomes import (
@@ -21,6 +22,13 @@ from sharedtensor_conformance.harness.proxies import Remote
 
 BOUNDS = {"queue_of_two": 2, "joinable_queue_of_three": 3}
 
+IMPLEMENTATION = Implementation(
+    name="in memory",
+    operations="",
+    claims=frozenset(PROFILES),
+    strategies=("file_descriptor", "file_system"),
+)
+
 
 class Segment:
     """What tensors are windows on: numbers, and whether they are shared."""
@@ -30,26 +38,64 @@ class Segment:
 
 
 class Tensor(Remote):
-    """A tensor in a process."""
+    """A tensor in a process: places in a segment, and perhaps a grad."""
 
     keys = count()
 
-    def __init__(self, actor, segment):
+    def __init__(self, actor, segment, places=None):
         super().__init__(actor, str(next(self.keys)))
-        self.segment = segment
+        self.segment, self.own_grad = segment, None
+        self.places = range(len(segment.numbers)) if places is None else places
         actor.tensors.append(self)
 
     def values(self):
-        return list(self.segment.numbers)
+        return [self.segment.numbers[place] for place in self.places]
 
     def write(self, index, value):
-        self.segment.numbers[index] = value
+        self.segment.numbers[self.places[index]] = value
 
     def share(self):
         self.actor.move(self.segment)
 
+    def clone(self):
+        return Tensor(self.actor, Segment(self.values()))
+
+    def view(self, layout):
+        last = layout.offset + (layout.shape[0] - 1) * layout.strides[0]
+        places = self.places[layout.offset : last + 1 : layout.strides[0]]
+        return Tensor(self.actor, self.segment, places)
+
+    def set_grad(self, grad):
+        self.own_grad = grad
+
+    def grad(self):
+        if self.own_grad is not None and self.own_grad not in self.actor.tensors:
+            self.actor.tensors.append(self.own_grad)
+        return self.own_grad
+
     def drop(self):
         self.actor.tensors.remove(self)
+
+
+class Part:
+    """A tensor in a message. One that is in it twice, as a grad, is one part."""
+
+    def __init__(self, tensor, message):
+        message[id(tensor)] = self
+        self.segment, self.places = tensor.segment, tensor.places
+        self.grad = tensor.own_grad and part_of(tensor.own_grad, message)
+
+    def arrived(self, actor, message):
+        """Return the tensor that arrives in a process."""
+        if id(self) not in message:
+            made = message[id(self)] = Tensor(actor, self.segment, self.places)
+            made.set_grad(self.grad and self.grad.arrived(actor, message))
+        return message[id(self)]
+
+
+def part_of(tensor, message):
+    """Return the part of a message that a tensor is."""
+    return message.get(id(tensor)) or Part(tensor, message)
 
 
 class Padding(Remote):
@@ -155,6 +201,30 @@ class Process:
     def make(self, values):
         return Tensor(self, Segment(list(values)))
 
+    def ensure_started(self):
+        """Do nothing: it is in this process."""
+
+    def put(self, payload, to, channel):
+        is_list = isinstance(payload, list)
+        tensors = payload if is_list else [payload]
+        whole = {"number": 0, "tensors": tensors, "padding": None}
+        route = self.stage.pairs.setdefault((self.name, to.name, channel), deque())
+        route.append((self.stage.packed(self, whole), is_list))
+
+    def get(self, sender, channel):
+        message, is_list = self.stage.pairs[sender.name, self.name, channel].popleft()
+        arrived = self.stage.unpacked(self, message)["tensors"]
+        return arrived if is_list else arrived[0]
+
+    def put_in_a_thread(self, payload, to, channel):
+        self.put(payload, to, channel)
+
+    def get_in_a_thread(self, sender, channel):
+        return self.get(sender, channel)
+
+    def drop_all(self):
+        self.tensors.clear()
+
     def open_channel(self, kind):
         return self.stage.new_channel(kind)
 
@@ -213,7 +283,7 @@ class Process:
 class Stage:
     """All that there is: processes, channels, segments, and a ledger of them."""
 
-    process, channel = Process, Channel
+    process, channel, implementation = Process, Channel, IMPLEMENTATION
     grace = 0.01
 
     def __init__(self, strategy, start_method):
@@ -221,8 +291,7 @@ class Stage:
             strategy=strategy, start_method=start_method
         )
         self.timeouts = SimpleNamespace(answer=0.01)
-        self.implementation = SimpleNamespace(claims={"manager"})
-        self.processes, self.channels = [], []
+        self.processes, self.channels, self.pairs = [], [], {}
         self.owner = self.process(self, "owner")
         self.ledger = SimpleNamespace(
             segments=self.segments,
@@ -230,23 +299,30 @@ class Stage:
             left_behind=lambda: [*self.segments(), *self.processes],
         )
 
+    def with_peers(self):
+        """Return this stage, with the three processes of a case."""
+        self.peer = self.process(self, "peer")
+        self.bystander = self.process(self, "bystander")
+        return self
+
     def new_channel(self, kind):
         self.channels.append(self.channel(self, kind))
         return self.channels[-1]
 
     def packed(self, actor, payload):
-        """Return a message: its tensors are named by their segments."""
-        segments = [tensor.segment for tensor in payload["tensors"]]
-        for segment in segments:
-            actor.move(segment)
+        """Return a message, whose segments are shared from now on."""
+        sent = {}
+        parts = [part_of(tensor, sent) for tensor in payload["tensors"]]
+        for part in sent.values():
+            actor.move(part.segment)
         size = payload["padding"].size if payload["padding"] else None
-        return {"by": actor, "number": payload["number"], "in": segments, "size": size}
+        return {"by": actor, "number": payload["number"], "in": parts, "size": size}
 
     def unpacked(self, actor, message):
-        size = message["size"]
+        size, arrived = message["size"], {}
         return {
             "number": message["number"],
-            "tensors": [Tensor(actor, segment) for segment in message["in"]],
+            "tensors": [part.arrived(actor, arrived) for part in message["in"]],
             "padding": None if size is None else Padding(actor, size),
         }
 
@@ -268,7 +344,7 @@ class Stage:
         held = {id(t.segment): t.segment for p in self.processes for t in p.tensors}
         for channel in self.channels:
             for message in channel.messages:
-                held |= {id(segment): segment for segment in message["in"]}
+                held |= {id(part.segment): part.segment for part in message["in"]}
         return held.values()
 
     def segments(self):

@@ -4,7 +4,7 @@ from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance.chapters.lifetime_base import HistoryState
+from sharedtensor_conformance.chapters.history_state import HistoryState
 from sharedtensor_conformance.chapters.shared_steps import files_of_storages
 from sharedtensor_conformance.chapters.test_mgr import wait_until_removed
 from sharedtensor_conformance.harness.outcomes import CheckFailed
@@ -116,14 +116,9 @@ def test_names_stay_that_are_kept_by_the_processes_that_live(kept, processes):
 def test_histories_count_the_segments_that_are_kept(kept, there, holds):
     """Two storages have names, and two processes live."""
     stage = stage_with({f"segment-{number}" for number in range(there)}, kept, 2)
-    claimed = SimpleNamespace(claims={"strategy-fs"}, kept_segments=kept)
-    state = HistoryState(
-        SimpleNamespace(
-            **vars(stage), configuration=SimpleNamespace(strategy="file_system")
-        ),
-        claimed,
-        [],
-    )
+    stage.implementation.claims = {"strategy-fs"}
+    stage.configuration = SimpleNamespace(strategy="file_system")
+    state = HistoryState(stage, [])
     state.model.name_range = lambda: (2, 2)
     if holds:
         state.verify_names()

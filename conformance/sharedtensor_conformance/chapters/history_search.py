@@ -1,13 +1,17 @@
 """Searches random histories for one that fails, and shortens it.
 
 A history is a list of steps, drawn at random from a list of their kinds. Frequent kinds
-occur several times in that list. All numbers are equally likely. A library for property
-tests is not used, because it would begin with the simplest examples, and most of a few
-histories would be simple.
+occur several times in that list. A step is data: its kind, and the seed of the
+`Choices` by which it picks its objects. If nothing fits, it does nothing. So every part
+of a history is a history too.
 
 A history that fails is shortened by leaving out steps, as in delta debugging (Zeller
 and Hildebrandt, 2002). The shortest ones are then run again in new processes. The
 report of the failure shows the history, one action on each line.
+
+A library for property tests is not used. It would begin with the simplest examples, and
+most of a few histories would be simple; and it would take a history that fails only
+after others for an error of the test.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from __future__ import annotations
 import random
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
@@ -34,11 +38,52 @@ SHRINK_TIMEOUT = 5.0
 CONFIRM_COUNT = 3
 """How many of the shortest failing histories are run again in new processes."""
 
+HISTORY_LENGTH = (14, 30)
+"""The smallest and largest number of steps, including those that do nothing."""
+
 HARNESS_ERRORS = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
 """Exceptions of the harness, whose messages say enough.
 
 Any other exception is an error of the suite, and is reported with its traceback.
 """
+
+T = TypeVar("T")
+
+
+class NothingFits(Exception):
+    """Nothing that is there fits a step, which then does nothing."""
+
+
+class Choices:
+    """The choices of one step, the same for a seed. All are equally likely."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def number(self, limit: int) -> int:
+        """Return a number from 0 to `limit` - 1."""
+        return int(self._random.random() * limit)
+
+    def one_in(self, count: int) -> bool:
+        """Return true in one of `count` cases."""
+        return self.number(count) == 0
+
+    def of(self, fitting: Sequence[T]) -> T:
+        """Return one of the objects that fit.
+
+        Raises:
+            NothingFits: there is none.
+        """
+        if not fitting:
+            raise NothingFits
+        return fitting[self.number(len(fitting))]
+
+
+Step = tuple[str, int]
+"""A kind of step, and the seed of its choices."""
+
+History = list[Step]
+"""The steps of a history."""
 
 
 class HistoryFailed(Exception):
@@ -81,19 +126,6 @@ class HistoryFailed(Exception):
         return "".join(traceback.format_exception(self.error)).strip()
 
 
-Step = tuple[str, int, int, int]
-"""A kind of step, and three numbers by which the step picks its objects."""
-
-History = list[Step]
-"""The steps of a history."""
-
-
-def draw_step(rng: random.Random, kind: str, limit: int) -> Step:
-    """Return a random step of a kind, with numbers from 0 to `limit` - 1."""
-    first, second, third = (rng.randrange(limit) for _ in range(3))
-    return kind, first, second, third
-
-
 class HistoryRunner(Protocol):
     """Runs histories in processes, and can replace the processes by new ones."""
 
@@ -106,15 +138,22 @@ class HistoryRunner(Protocol):
         ...
 
 
+def draw_history(kinds: Sequence[str], rng: random.Random) -> History:
+    """Return a random history of these kinds of steps.
+
+    Its last step determines how the history ends.
+    """
+    drawn = [*rng.choices(kinds, k=rng.randint(*HISTORY_LENGTH)), "ending"]
+    return [(kind, rng.getrandbits(32)) for kind in drawn]
+
+
 def search_histories(
     draw: Callable[[random.Random], History],
     runner: HistoryRunner,
     count: int,
     seed: int,
 ) -> None:
-    """Run `count` histories, which `draw` makes from the random generator.
-
-    The histories are the same for the same `seed`.
+    """Run `count` random histories, the same for the same `seed`.
 
     Raises:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The

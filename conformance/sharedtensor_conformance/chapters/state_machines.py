@@ -4,7 +4,7 @@ The tables combine what the clauses say one by one. Each machine has states, and
 each state the events that are possible in it. A transition names the clauses that say
 what must hold after the event.
 
-The model of random histories (`lifetime_model`) uses the tables to find the next state,
+The model of random histories (`history_model`) uses the tables to find the next state,
 and to cite the clauses that an implementation breaks. The site shows the tables. An
 event that is not in a table cannot happen, so it is an error of the model.
 """

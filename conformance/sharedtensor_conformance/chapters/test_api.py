@@ -39,7 +39,7 @@ def test_names_of_the_drop_in_module_can_be_called(owner):
     check(name in methods, "get_start_method() returns one of them")
 
 
-@clause("API-2", vary=("strategy",))
+@clause("API-2")
 def test_drop_in_module_has_the_functions_of_the_strategies(owner, peer):
     """Owner and peer look the three functions up and call each of them."""
     names = [f"{verb}_sharing_strategy" for verb in ("get", "set")]

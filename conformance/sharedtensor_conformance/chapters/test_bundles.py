@@ -69,7 +69,6 @@ def check_repeated_sends(bundle, receiver, bystander, channel):
 
 @clause(
     *(*BUNDLE_CLAUSES, "SHARE-4", "RESHARE-2", "RESHARE-5", "VIEW-4", "CHAN-5"),
-    vary=("strategy",),
     pairwise=True,
     mainly="VIEW-5",
 )
@@ -83,14 +82,7 @@ def test_bundle_is_one_memory_however_often_it_is_sent(
     check_repeated_sends(bundle, receiver, bystander, channel)
 
 
-@clause(
-    *GRAD_CLAUSES,
-    "GRAD-8",
-    profiles=("views",),
-    vary=("strategy",),
-    pairwise=True,
-    mainly="GRAD-2",
-)
+@clause(*GRAD_CLAUSES, "GRAD-8", profiles=("views",), pairwise=True, mainly="GRAD-2")
 def test_bundle_keeps_its_grads_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
@@ -103,7 +95,6 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
 @clause(
     *("RESHARE-1", "RESHARE-3", "RESHARE-4"),
     profiles=("views", "identity", "share"),
-    vary=("strategy",),
     pairwise=True,
     mainly="RESHARE-3",
 )
@@ -139,7 +130,6 @@ def test_bundle_is_mapped_once_however_often_it_is_received(
 @clause(
     *("RESHARE-1", "RESHARE-3", "RESHARE-4", "START-3"),
     profiles=("views", "identity", "share"),
-    vary=("strategy",),
     start_methods=BY_FORK,
     mainly="RESHARE-3",
 )
@@ -167,7 +157,6 @@ def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
 @clause(
     *("GRAD-1", "GRAD-4", "RESHARE-6", "SHARE-1", "SHARE-2", "VIEW-1"),
     profiles=("views",),
-    vary=("strategy",),
     pairwise=True,
     mainly="GRAD-1",
 )
@@ -186,7 +175,6 @@ def test_bundle_keeps_its_flags_however_often_it_is_sent(
     "CHAN-5",
     "LIFE-2",
     "LIFE-17",
-    vary=("strategy",),
     pairwise=True,
     mainly="LIFE-2",
 )
@@ -215,7 +203,12 @@ def test_bundles_in_flight_keep_what_they_have(
 
 
 @clause(
-    *BUNDLE_CLAUSES, "START-1", "START-2", start_methods=BY_MESSAGE, mainly="START-1"
+    *BUNDLE_CLAUSES,
+    "START-1",
+    "START-2",
+    start_methods=BY_MESSAGE,
+    mainly="START-1",
+    vary=("strategy", "start_method"),
 )
 def test_bundle_among_the_arguments_of_a_process_is_shared(
     owner, peer, implementation, start_method
@@ -241,6 +234,7 @@ def test_bundle_among_the_arguments_of_a_process_is_shared(
     profiles=("views",),
     start_methods=BY_MESSAGE,
     mainly="START-1",
+    vary=("strategy", "start_method"),
 )
 def test_bundle_with_grads_among_the_arguments_keeps_them(owner, peer, implementation):
     """A child gets a bundle with flags and grads."""
@@ -257,6 +251,7 @@ def test_bundle_with_grads_among_the_arguments_keeps_them(owner, peer, implement
     profiles=("share",),
     start_methods=BY_FORK,
     mainly="START-3",
+    vary=("strategy", "start_method"),
 )
 def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implementation):
     """A child inherits bundles that its parent has shared, sent and received."""
@@ -286,6 +281,7 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
     start_methods=BY_FORK,
     mainly="START-4",
     private=True,
+    vary=("strategy", "start_method"),
 )
 def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""
@@ -308,7 +304,6 @@ DESCENDANTS = [[in_a_child], [in_a_child, in_a_child]]
 @clause(
     *(*BUNDLE_CLAUSES, "START-3", "LIFE-11", "LIFE-22", "RESHARE-5"),
     profiles=("share",),
-    vary=("strategy",),
     pairwise=True,
     forks=True,
     prefers="fork",
@@ -342,7 +337,6 @@ def test_forked_children_of_forked_children_receive(
 @clause(
     *(*BUNDLE_CLAUSES, "START-3", "LIFE-5", "LIFE-22", "RESHARE-2"),
     profiles=("share",),
-    vary=("strategy",),
     pairwise=True,
     forks=True,
     prefers="fork",
@@ -395,7 +389,7 @@ def check_tasks_share(pool, owner, peer, implementation, *way_clauses):
         check_bundles_shared([returned, sent], *way_clauses)
 
 
-@clause(*BUNDLE_CLAUSES, "CHAN-1", vary=("strategy",), prefers="fork", mainly="CHAN-1")
+@clause(*BUNDLE_CLAUSES, "CHAN-1", prefers="fork", mainly="CHAN-1")
 def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation):
     """A pool's worker looks at bundles, writes to them, and returns them."""
     send_on_plain_channel(make_bundle(owner, implementation), peer)
@@ -403,14 +397,7 @@ def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation
         check_tasks_share(pool, owner, peer, implementation, "CHAN-1")
 
 
-@clause(
-    *GRAD_CLAUSES,
-    "CHAN-1",
-    profiles=("views",),
-    vary=("strategy",),
-    prefers="fork",
-    mainly="CHAN-1",
-)
+@clause(*GRAD_CLAUSES, "CHAN-1", profiles=("views",), prefers="fork", mainly="CHAN-1")
 def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
     """A pool's worker looks at a bundle with flags and grads, and writes to it."""
     send_on_plain_channel(make_bundle_with_grads(owner, implementation), peer)
@@ -427,14 +414,7 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
         )
 
 
-@clause(
-    *BUNDLE_CLAUSES,
-    "CHAN-9",
-    vary=("strategy",),
-    prefers="fork",
-    isolated=True,
-    mainly="CHAN-9",
-)
+@clause(*BUNDLE_CLAUSES, "CHAN-9", prefers="fork", isolated=True, mainly="CHAN-9")
 def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
     """An executor's worker looks at bundles, writes to them, and returns them."""
     with stage.fresh() as fresh, pool_in(fresh.owner, kind="executor") as pool:
@@ -448,7 +428,6 @@ OTHER_QUEUES = ("joinable_queue", "queue_of_two")
 
 @clause(
     *(*BUNDLE_CLAUSES, "CHAN-8", "RESHARE-2"),
-    vary=("strategy",),
     prefers="fork",
     channels=("queue",),
     mainly="CHAN-8",
@@ -470,14 +449,7 @@ def test_bundles_on_other_queues_are_shared(owner, peer, implementation):
         check_received_and_shared(back, arrived[1], "CHAN-8", "RESHARE-5")
 
 
-@clause(
-    *BUNDLE_CLAUSES,
-    "CHAN-10",
-    vary=("strategy",),
-    prefers="fork",
-    isolated=True,
-    mainly="CHAN-10",
-)
+@clause(*BUNDLE_CLAUSES, "CHAN-10", prefers="fork", isolated=True, mainly="CHAN-10")
 def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementation):
     """The owner puts a bundle on a manager's queue for a child, twice."""
     with stage.fresh() as fresh:
@@ -499,14 +471,7 @@ def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementa
 # Bundles whose sender has ended
 
 
-@clause(
-    *BUNDLE_CLAUSES,
-    "LIFE-3",
-    "LIFE-5",
-    vary=("strategy",),
-    prefers="fork",
-    mainly="LIFE-5",
-)
+@clause(*BUNDLE_CLAUSES, "LIFE-3", "LIFE-5", prefers="fork", mainly="LIFE-5")
 def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementation):
     """A child puts bundles of its own and of the peer, receives one, and exits.
 
@@ -530,7 +495,7 @@ def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementa
     check_bundles_shared([held, arrived[2]], "LIFE-3")
 
 
-@clause(*ARRIVAL_CLAUSES, "LIFE-4", vary=("strategy",), prefers="fork", mainly="LIFE-4")
+@clause(*ARRIVAL_CLAUSES, "LIFE-4", prefers="fork", mainly="LIFE-4")
 def test_bundle_survives_the_killing_of_its_sender(owner, peer, implementation):
     """The owner has received bundles from a child, which is killed; it sends them on.
 

@@ -114,7 +114,7 @@ LONG_TEXT = "x" * 30_000
 """The text of a message. `MANY_MESSAGES` of them do not fit into a pipe or a socket."""
 
 
-@clause("CHAN-1")
+@clause("CHAN-1", vary=("strategy", "start_method"))
 def test_pool_worker_shares_the_tensors_of_its_tasks(owner):
     """The owner submits two tasks; the worker writes to the tensors of each."""
     tensor, other = owner.make([1, 2, 3]), owner.make([4, 5, 6])
@@ -126,7 +126,7 @@ def test_pool_worker_shares_the_tensors_of_its_tasks(owner):
         check.equal(other.values(), [4, 5, 30], "to both of its tensors")
 
 
-@clause("CHAN-1", vary=("strategy",), starts=True)
+@clause("CHAN-1", starts=True)
 def test_pool_worker_shares_a_tensor_that_the_peer_holds(owner, peer):
     """The owner submits a tensor that it got from the peer; all three share it."""
     tensor = peer.make([7, 8, 9])
@@ -137,7 +137,7 @@ def test_pool_worker_shares_a_tensor_that_the_peer_holds(owner, peer):
         check.equal(tensor.values(), [70, 8, 9], "and so does the peer")
 
 
-@clause("CHAN-2")
+@clause("CHAN-2", vary=("strategy", "start_method"))
 def test_pool_result_is_shared_with_its_worker(owner):
     """The worker keeps what it returned; owner and worker write in turn."""
     with pool_in(owner) as pool:
@@ -150,7 +150,7 @@ def test_pool_result_is_shared_with_its_worker(owner):
         check.equal(pool.run(read_kept, 1), 11, "and its own value beside it")
 
 
-@clause("CHAN-2", vary=("strategy",), starts=True)
+@clause("CHAN-2", starts=True)
 def test_later_results_of_a_pool_are_shared_with_its_worker(owner):
     """The worker returns three tensors, one after another, and writes to each."""
     with pool_in(owner) as pool:
@@ -161,7 +161,7 @@ def test_later_results_of_a_pool_are_shared_with_its_worker(owner):
             check.equal(result.values(), expected, "the owner reads the write")
 
 
-@clause("CHAN-3")
+@clause("CHAN-3", vary=("strategy", "start_method"))
 def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
     """The sender nests four tensors; each is found in its place and shared."""
     tensors = [sender.make([10 * n + 1, 10 * n + 2, 10 * n + 3]) for n in range(4)]
@@ -174,7 +174,7 @@ def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
         check_shared_memory(tensor, found)
 
 
-@clause("CHAN-3", vary=("strategy",))
+@clause("CHAN-3")
 def test_every_tensor_in_the_attributes_of_an_object_is_shared(
     sender, receiver, channel
 ):
@@ -198,7 +198,7 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
             check_shared_memory(tensor, place)
 
 
-@clause("CHAN-3", vary=("strategy",))
+@clause("CHAN-3")
 def test_tensor_is_shared_however_deep_it_is_nested(sender, receiver, channel):
     """The sender sends one tensor below fifty levels, and one halfway down."""
     lowest, middle = sender.make([71, 72, 73]), sender.make([74, 75])
@@ -218,7 +218,7 @@ def test_tensor_is_shared_however_deep_it_is_nested(sender, receiver, channel):
     check_shared_memory(lowest, arrived[0])
 
 
-@clause("CHAN-3", vary=("strategy",), dtypes=("int32",))
+@clause("CHAN-3", dtypes=("int32",))
 def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
     """The sender sends forty tensors at once; the receiver writes to each."""
     tensors = [sender.make([n, n + 100], dtype="int32") for n in range(40)]
@@ -229,7 +229,7 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
         check.equal(tensor.values(), [200 + number, number + 100], "each is its own")
 
 
-@clause("CHAN-3", vary=("strategy",))
+@clause("CHAN-3")
 def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, stage):
     """The sender sends hundreds of tensors at once; both write to some of them."""
     counted = strategy == "file_descriptor"
@@ -247,7 +247,7 @@ def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, 
             actor.drop_all()
 
 
-@clause("CHAN-3", vary=("strategy",), isolated=True)
+@clause("CHAN-3", isolated=True)
 def test_first_tensor_of_a_process_is_shared_that_is_made_while_it_is_pickled(
     stage, channel
 ):
@@ -262,7 +262,12 @@ def test_first_tensor_of_a_process_is_shared_that_is_made_while_it_is_pickled(
         check_shared_memory(kept, arrived)
 
 
-@clause("CHAN-3", start_methods=("spawn", "forkserver"), isolated=True)
+@clause(
+    "CHAN-3",
+    start_methods=("spawn", "forkserver"),
+    isolated=True,
+    vary=("strategy", "start_method"),
+)
 def test_first_tensor_of_a_process_is_shared_that_is_made_at_a_start(stage):
     """An object makes it when it is pickled as an argument of a child, and keeps it."""
     with stage.fresh() as fresh:
@@ -272,7 +277,7 @@ def test_first_tensor_of_a_process_is_shared_that_is_made_at_a_start(stage):
         check_shared_memory(kept, child.arguments[0])
 
 
-@clause("CHAN-4", vary=("strategy",))
+@clause("CHAN-4")
 def test_messages_arrive_in_the_order_in_which_they_were_sent(
     sender, receiver, channel
 ):
@@ -287,7 +292,7 @@ def test_messages_arrive_in_the_order_in_which_they_were_sent(
         check.equal(arrived["tensor"].values(), expected, "with its own tensor")
 
 
-@clause("CHAN-4", vary=("strategy",), channels=("queue",), starts=True)
+@clause("CHAN-4", channels=("queue",), starts=True)
 def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
     """The owner puts two messages for each that a child gets, until 3 MB wait.
 
@@ -320,7 +325,7 @@ def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
         get_next()
 
 
-@clause("CHAN-4", vary=("strategy",))
+@clause("CHAN-4")
 def test_messages_of_two_senders_keep_their_own_order(owner, peer, bystander, channel):
     """Owner and peer each put three messages for the bystander, in turn."""
     for number in range(3):
@@ -333,7 +338,7 @@ def test_messages_of_two_senders_keep_their_own_order(owner, peer, bystander, ch
             check.equal(tensor.values(), [base + number, 5], "with its own tensor")
 
 
-@clause("CHAN-5")
+@clause("CHAN-5", vary=("strategy", "start_method"))
 def test_tensor_in_several_messages_at_once_is_one_memory(sender, receiver, channel):
     """The sender puts one tensor three times before the receiver gets the first."""
     tensor = sender.make([41, 42, 43, 44])
@@ -343,7 +348,7 @@ def test_tensor_in_several_messages_at_once_is_one_memory(sender, receiver, chan
     check_shared_memory(*arrived, tensor)
 
 
-@clause("CHAN-5", vary=("strategy",))
+@clause("CHAN-5")
 def test_tensor_in_messages_to_two_processes_at_once_is_one_memory(
     sender, receiver, bystander, channel
 ):
@@ -356,7 +361,7 @@ def test_tensor_in_messages_to_two_processes_at_once_is_one_memory(
     check_shared_memory(first, second, tensor)
 
 
-@clause("CHAN-5", vary=("strategy",))
+@clause("CHAN-5")
 def test_tensor_on_every_channel_at_once_is_one_memory(
     sender, receiver, implementation
 ):
@@ -368,7 +373,7 @@ def test_tensor_on_every_channel_at_once_is_one_memory(
     check_shared_memory(tensor, *arrived)
 
 
-@clause("CHAN-5", vary=("strategy",))
+@clause("CHAN-5")
 def test_tensor_put_by_two_threads_at_once_is_one_memory(
     sender, receiver, bystander, channel
 ):
@@ -382,7 +387,7 @@ def test_tensor_put_by_two_threads_at_once_is_one_memory(
             one.drop()
 
 
-@clause("CHAN-5", vary=("strategy",))
+@clause("CHAN-5")
 def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
     sender, receiver, bystander, channel
 ):
@@ -398,7 +403,7 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
             one.drop()
 
 
-@clause("CHAN-6", vary=("strategy",))
+@clause("CHAN-6")
 def test_plain_objects_travel_unchanged(sender, receiver, channel):
     """The sender sends plain values one by one and all in one message."""
     for value in PLAIN_VALUES:
@@ -408,7 +413,7 @@ def test_plain_objects_travel_unchanged(sender, receiver, channel):
     check.equal(repr(together), repr(PLAIN_VALUES), "and so do all of them at once")
 
 
-@clause("CHAN-6", vary=("strategy",))
+@clause("CHAN-6")
 def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel):
     """The sender sends a message of plain values with tensors between them."""
     message = {
@@ -425,7 +430,7 @@ def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel
     check.equal(arrived["after"], [-1, "z"], "what came after is as it was")
 
 
-@clause("CHAN-6", vary=("strategy",))
+@clause("CHAN-6")
 def test_sets_and_deques_travel_unchanged(sender, receiver, channel):
     """The sender puts such containers one by one, and all of them with a tensor."""
     tensor = sender.make([55, 56])
@@ -435,7 +440,7 @@ def test_sets_and_deques_travel_unchanged(sender, receiver, channel):
     check.equal(arrived.values(), [55, 56], "the tensor has its values")
 
 
-@clause("CHAN-7", vary=("strategy",))
+@clause("CHAN-7")
 def test_what_is_written_after_put_has_returned_is_seen(sender, receiver, channel):
     """The sender writes to each element right after the put; the receiver reads."""
     tensor = sender.make([67, 68, 69])
@@ -453,9 +458,7 @@ messages than a pipe takes.
 """
 
 
-@clause(
-    "CHAN-7", profiles=("share",), vary=("strategy",), channels=("queue",), starts=True
-)
+@clause("CHAN-7", profiles=("share",), channels=("queue",), starts=True)
 def test_tensor_is_shared_when_put_returns_to_a_queue_that_is_full(owner):
     """The owner puts 3 MB on a queue, and a tensor behind it, before a child gets any.
 
@@ -499,7 +502,7 @@ def test_tensor_is_shared_when_start_of_a_process_returns(owner, start_method):
     check.equal(found, expected, "it has read the later write, and added 1")
 
 
-@clause("CHAN-7", profiles=("share",))
+@clause("CHAN-7", profiles=("share",), vary=("strategy", "start_method"))
 def test_tensor_is_shared_when_put_returns(sender, receiver, channel):
     """The sender asks the tensor right after each put, then writes to it."""
     for number in range(5):
@@ -513,7 +516,7 @@ def test_tensor_is_shared_when_put_returns(sender, receiver, channel):
         check.equal(tensor.values(), expected, "and so does the sender")
 
 
-@clause("CHAN-7", profiles=("identity",), vary=("strategy",))
+@clause("CHAN-7", profiles=("identity",))
 def test_nothing_moves_a_tensor_after_put_has_returned(sender, receiver, channel):
     """The sender notes the address after the put and after the receive."""
     tensor = sender.make([61, 62, 63])
@@ -525,7 +528,7 @@ def test_nothing_moves_a_tensor_after_put_has_returned(sender, receiver, channel
     check.equal(arrived.values(), [610, 62, 63], "the receiver reads the write")
 
 
-@clause("CHAN-8")
+@clause("CHAN-8", vary=("strategy", "start_method"))
 def test_joinable_queue_carries_tensors(owner):
     """The owner puts two tensors for a child, and joins when both were dealt with."""
     channel = owner.open_channel("joinable_queue")
@@ -541,7 +544,7 @@ def test_joinable_queue_carries_tensors(owner):
     check(child.is_alive(), "joining waits for the tasks and not for the process")
 
 
-@clause("CHAN-9", isolated=True)
+@clause("CHAN-9", isolated=True, vary=("strategy", "start_method"))
 def test_executor_shares_the_tensors_of_calls_and_results(stage):
     """The owner submits a tensor; the worker writes, and keeps a result of its own.
 
@@ -565,7 +568,7 @@ def test_executor_shares_the_tensors_of_calls_and_results(stage):
             check.equal(pool.run(read_kept, 1), 50, "and the worker reads the owner's")
 
 
-@clause("CHAN-10", isolated=True)
+@clause("CHAN-10", isolated=True, vary=("strategy", "start_method"))
 def test_queue_of_a_manager_carries_tensors(stage):
     """The owner puts a tensor on a manager's queue, and a child gets it."""
     with stage.fresh() as fresh:
@@ -837,7 +840,7 @@ SUBMIT_METHODS = (
 """The methods of a pool by which a program submits tasks."""
 
 
-@clause("CHAN-1", "CHAN-2", vary=("strategy",), prefers="fork")
+@clause("CHAN-1", "CHAN-2", prefers="fork")
 def test_tasks_are_shared_however_they_are_submitted(owner, peer):
     """Two workers get five tasks in each way, in which tensors are nested; some twice.
 
@@ -895,7 +898,7 @@ FORMS = (
 """The forms in which a program passes bytes to `send_bytes`."""
 
 
-@clause("CHAN-11", vary=("strategy",), prefers="fork")
+@clause("CHAN-11", prefers="fork")
 def test_bytes_of_every_size_and_form_arrive_whole(owner):
     """A child receives bytes of sizes about each power of two, and of each form.
 
@@ -914,7 +917,7 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
-@clause("CHAN-11", vary=("strategy",), prefers="fork")
+@clause("CHAN-11", prefers="fork")
 def test_bytes_arrive_whole_in_both_directions_of_a_pipe(owner):
     """A child receives bytes of each size on a two-way pipe, and sends as many back."""
     channel = owner.open_channel("duplex_pipe")
@@ -933,7 +936,7 @@ PICKLE_OVERHEAD = 48
 SIZE_LIMITS = (4096, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
 
 
-@clause("CHAN-4", "CHAN-6", vary=("strategy",), prefers="fork")
+@clause("CHAN-4", "CHAN-6", prefers="fork")
 def test_messages_of_every_size_about_a_limit_arrive_whole(
     owner, channel, implementation
 ):
@@ -957,7 +960,7 @@ PICKLE_OVERHEAD_WITH_TENSOR = 450
 """The same if the list also contains a tensor."""
 
 
-@clause("CHAN-4", "CHAN-6", "SHARE-3", vary=("strategy",), prefers="fork")
+@clause("CHAN-4", "CHAN-6", "SHARE-3", prefers="fork")
 def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation):
     """The same with a tensor in each message, below two of the limits."""
     own = owner.open_channel(implementation.channels[0])
@@ -983,7 +986,7 @@ BOUNDED_GETS: list[dict[str, Any]] = [
 """Arguments of `get` that limit its waiting. The first stands for `get_nowait`."""
 
 
-@clause("CHAN-12", "CHAN-4", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("CHAN-12", "CHAN-4", prefers="fork", channels=("queue",))
 @pytest.mark.parametrize("kind", ["queue", "joinable_queue", "queue_of_two"])
 def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner, kind):
     """Owner, child and threads of both ask a queue that is empty, and one that is not.
@@ -1014,7 +1017,7 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
 BOUNDED_QUEUES = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
 
 
-@clause("GRAD-6", "LIFE-18", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("GRAD-6", "LIFE-18", prefers="fork", channels=("queue",))
 def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
     """A child offers bounded queues what they have no room for, in several ways.
 
@@ -1046,13 +1049,7 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
                 channel.use(child, Channel.join)
 
 
-@clause(
-    *("CHAN-8", "LIFE-7"),
-    vary=("strategy",),
-    prefers="fork",
-    channels=("queue",),
-    mainly="LIFE-7",
-)
+@clause(*("CHAN-8", "LIFE-7"), prefers="fork", channels=("queue",), mainly="LIFE-7")
 def test_put_that_a_full_queue_refuses_counts_no_task_and_leaves_nothing(owner, stage):
     """A child fills bounded queues and offers more, in several ways, again and again.
 
@@ -1101,7 +1098,7 @@ def put_and_drop(sender, channel, values):
     tensor.drop()
 
 
-@clause("LIFE-19", "CHAN-8", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("LIFE-19", "CHAN-8", prefers="fork", channels=("queue",))
 def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
     """A child gets messages from bounded queues, of which every second one raises."""
     channels = [owner.open_channel(kind) for kind in BOUNDED_QUEUES]
@@ -1123,7 +1120,7 @@ def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
             channel.use(owner, Channel.join)
 
 
-@clause("CHAN-8", vary=("strategy",), prefers="fork")
+@clause("CHAN-8", prefers="fork")
 def test_joinable_queue_is_joined_again_and_again(owner):
     """Owner and child join a queue on which nothing was put, and after each tasks.
 

@@ -229,7 +229,7 @@ def test_allocation_stays_while_a_message_is_in_flight(
     check.equal(values_after_waiting(others[0]), [90, 91, 92], "no other is hit")
 
 
-@clause("CUDA-5", vary=("strategy",))
+@clause("CUDA-5")
 def test_strategy_does_not_matter_to_device_memory(
     sender, receiver, channel, stage, device
 ):
@@ -856,7 +856,7 @@ def test_moving_a_device_tensor_into_shared_memory_does_nothing(
         check.equal(values_after_waiting(held), [7, 8, 9], "it has its values")
 
 
-@clause("CUDA-33", vary=("strategy",))
+@clause("CUDA-33")
 def test_tensor_in_host_memory_is_not_bound_to_the_life_of_its_sender(owner, device):
     """A child sends two tensors in one message and ends."""
     child = owner.start_peer()

@@ -65,7 +65,7 @@ def check_get_or_refusal(tensor, receiver, sender, channel):
     return refused is None
 
 
-@clause("ENV-1", vary=("strategy",))
+@clause("ENV-1")
 @pytest.mark.parametrize("how", ["absent", "read-only"])
 def test_sharing_without_a_usable_shm_works_or_is_refused(
     sender, receiver, channel, stage, how
@@ -87,7 +87,7 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(
             check_shared_memory(tensor, arrived)
 
 
-@clause("ENV-1", profiles=("share",), vary=("strategy",))
+@clause("ENV-1", profiles=("share",))
 @pytest.mark.parametrize("how", ["absent", "read-only"])
 def test_sharing_by_request_without_a_usable_shm_works_or_is_refused(
     owner, peer, stage, how
@@ -157,7 +157,7 @@ def check_names_cause(refused, errors):
     check(found, f"the exception names {' or '.join(errors)}: {refused}")
 
 
-@clause("ENV-2", vary=("strategy",), isolated=True)
+@clause("ENV-2", isolated=True)
 def test_refusal_to_send_names_its_cause(stage, direction):
     """The sender puts tensors of four pages while something is missing, in turn.
 
@@ -194,7 +194,7 @@ def receive_or_lose(sender, receiver, channel):
         receiver.try_get(sender, channel)
 
 
-@clause("ENV-2", profiles=("share",), vary=("strategy",), isolated=True)
+@clause("ENV-2", profiles=("share",), isolated=True)
 def test_refusal_to_share_names_its_cause(stage):
     """The owner asks to share tensors while something is missing, in turn."""
     with stage.fresh(alone=True) as fresh:
@@ -206,7 +206,7 @@ def test_refusal_to_share_names_its_cause(stage):
             check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
 
-@clause("ENV-2", vary=("strategy",), isolated=True)
+@clause("ENV-2", isolated=True)
 @pytest.mark.parametrize("what", sorted(ERRORS_OF))
 def test_first_refusal_of_a_process_names_its_cause(stage, what):
     """A new owner puts its first tensor while something is missing, or almost all.
@@ -223,7 +223,7 @@ def test_first_refusal_of_a_process_names_its_cause(stage, what):
             check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
 
-@clause("ENV-2", vary=("strategy",))
+@clause("ENV-2")
 @pytest.mark.parametrize("what", ["descriptors", "memory"])
 def test_refusal_to_receive_names_its_cause(sender, receiver, channel, what):
     """The receiver gets tensors while something is missing, or almost all of it."""
@@ -269,7 +269,7 @@ def refusals_without_memfd_create(fresh, error):
     return refusals
 
 
-@clause("ENV-3", vary=("strategy",), isolated=True)
+@clause("ENV-3", isolated=True)
 @pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
 def test_sharing_without_memfd_create_works_or_is_refused(stage, error):
     """A filter forbids `memfd_create`; owner and peer send each other tensors."""
@@ -277,7 +277,7 @@ def test_sharing_without_memfd_create_works_or_is_refused(stage, error):
         refusals_without_memfd_create(fresh, error)
 
 
-@clause("ENV-2", vary=("strategy",), isolated=True)
+@clause("ENV-2", isolated=True)
 def test_refusal_without_memfd_create_names_its_cause(stage):
     """A filter forbids `memfd_create`; those who are refused are told so."""
     with stage.fresh(alone=True) as fresh:
@@ -285,7 +285,12 @@ def test_refusal_without_memfd_create_names_its_cause(stage):
             check_names_cause(refused, ("EPERM",))
 
 
-@clause("ENV-4", start_methods=("fork", "spawn"), isolated=True)
+@clause(
+    "ENV-4",
+    start_methods=("fork", "spawn"),
+    isolated=True,
+    vary=("strategy", "start_method"),
+)
 def test_processes_of_different_pid_namespaces_share(stage):
     """Two children are number 1, each in a namespace of its own; all share tensors.
 
@@ -329,7 +334,7 @@ def child_in_pid_namespace(owner):
     return child
 
 
-@clause("ENV-5", vary=("strategy",), isolated=True)
+@clause("ENV-5", isolated=True)
 def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
     """The peer has another `/dev/shm`; it and the owner send each other tensors."""
     with stage.fresh() as fresh:
@@ -347,7 +352,7 @@ def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
             check_shared_memory(tensor, arrived)
 
 
-@clause("ENV-5", vary=("strategy",), isolated=True)
+@clause("ENV-5", isolated=True)
 def test_segments_of_two_shm_are_told_apart(stage):
     """Peer and bystander have a new `/dev/shm` each, and both send to the owner.
 
@@ -369,7 +374,7 @@ def test_segments_of_two_shm_are_told_apart(stage):
                 check_shared_memory(tensor, held)
 
 
-@clause("ENV-6", vary=("strategy",), isolated=True)
+@clause("ENV-6", isolated=True)
 def test_program_after_one_that_was_killed_whole_shares(stage):
     """All hold tensors, messages are in flight, and all are killed with the manager.
 
@@ -403,7 +408,7 @@ def all_pairs(fresh):
     return list(permutations((fresh.owner, fresh.peer, fresh.bystander), 2))
 
 
-@clause("ENV-7", vary=("strategy",), isolated=True)
+@clause("ENV-7", isolated=True)
 def test_program_that_closes_descriptors_keeps_its_own_files(stage):
     """Owner and peer send tensors within themselves, then replace the descriptors."""
     with stage.fresh() as fresh:

@@ -186,7 +186,7 @@ def check_later_messages(turn, later, sender, receiver, channel):
     drop_all(*arrived["tensors"], *last["tensors"], *later[0][0], *later[1][0])
 
 
-@clause("FAIL-1", vary=("strategy",))
+@clause("FAIL-1")
 def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
     """The sender puts three tensors with descriptors for none, some and all of them.
 
@@ -201,7 +201,7 @@ def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
         drop_all(*tensors, *arrived)
 
 
-@clause("FAIL-1", profiles=("share",), vary=("strategy",))
+@clause("FAIL-1", profiles=("share",))
 def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
     """Owner and peer share a tensor with no, one and two descriptors left."""
     for actor, other in ((owner, peer), (peer, owner)):
@@ -219,7 +219,7 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
             check_shared_memory(tensor, arrived)
 
 
-@clause("FAIL-1", profiles=("share",), vary=("strategy",))
+@clause("FAIL-1", profiles=("share",))
 def test_tensor_whose_sharing_was_refused_can_be_sent_by_a_thread(
     sender, receiver, stage
 ):
@@ -234,7 +234,7 @@ def test_tensor_whose_sharing_was_refused_can_be_sent_by_a_thread(
         check_shared_memory(tensor, arrived)
 
 
-@clause("FAIL-1", profiles=("share",), vary=("strategy",), isolated=True)
+@clause("FAIL-1", profiles=("share",), isolated=True)
 def test_first_sharing_without_descriptors_works_or_is_refused(stage):
     """An owner that has never shared tries with more and more descriptors left."""
     with stage.fresh() as fresh:
@@ -255,7 +255,7 @@ def test_first_sharing_without_descriptors_works_or_is_refused(stage):
         )
 
 
-@clause("FAIL-2", vary=("strategy",))
+@clause("FAIL-2")
 def test_receive_without_descriptors_works_or_is_refused(sender, receiver, channel):
     """The receiver gets three tensors with descriptors for none, some and all."""
     for spare in (3, 0, 1, 2, 4):
@@ -268,7 +268,7 @@ def test_receive_without_descriptors_works_or_is_refused(sender, receiver, chann
         drop_all(*tensors)
 
 
-@clause("FAIL-3", "FAIL-4", profiles=("share",), vary=("strategy",))
+@clause("FAIL-3", "FAIL-4", profiles=("share",))
 def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
     """The owner shares six tensors where three and a half have room."""
     before = stage.ledger.segments()
@@ -289,7 +289,7 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
         arrived.drop()
 
 
-@clause("FAIL-3", "FAIL-4", vary=("strategy",))
+@clause("FAIL-3", "FAIL-4")
 def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, channel, stage):
     """The sender puts tensors of which three and a half have room; both sides write."""
     before = stage.ledger.segments()
@@ -314,7 +314,7 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, channel, stage)
         drop_all(again, tensor)
 
 
-@clause("FAIL-4", vary=("strategy",))
+@clause("FAIL-4")
 def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     sender, receiver, stage
 ):
@@ -327,7 +327,7 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     check.equal(len(arrived.values()), len(values), "the receiver lives")
 
 
-@clause("FAIL-5", vary=("strategy",))
+@clause("FAIL-5")
 def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, channel):
     """The sender puts four pages where a file may have two, and then little.
 
@@ -346,7 +346,7 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, channel
         check_arrived([tensor], [again], [values], sentence)
 
 
-@clause("FAIL-5", vary=("strategy",))
+@clause("FAIL-5")
 def test_tensor_that_fits_into_the_largest_file_can_be_shared(sender, receiver, stage):
     """The sender sends tensors where a file may have one page more than each of them.
 
@@ -388,33 +388,33 @@ def check_receive_in_shortages(shortages, sender, receiver, channel):
         drop_all(*tensors)
 
 
-@clause("FAIL-6", vary=("strategy",), pairwise=True)
+@clause("FAIL-6", pairwise=True)
 def test_put_without_address_space_works_or_is_refused(sender, receiver, channel):
     """The sender puts two tensors when its address space may grow too little."""
     check_put_in_shortages(MEMORY_SHORTAGES, sender, receiver, channel)
 
 
-@clause("FAIL-6", vary=("strategy",), pairwise=True)
+@clause("FAIL-6", pairwise=True)
 def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
     """The sender puts two tensors when it has all mappings that it may have."""
     require_exhaustible_mappings()
     check_put_in_shortages(MAPPING_SHORTAGES, sender, receiver, channel)
 
 
-@clause("FAIL-7", vary=("strategy",), pairwise=True)
+@clause("FAIL-7", pairwise=True)
 def test_receive_without_address_space_works_or_is_refused(sender, receiver, channel):
     """The receiver gets two tensors when its address space may grow too little."""
     check_receive_in_shortages(MEMORY_SHORTAGES, sender, receiver, channel)
 
 
-@clause("FAIL-7", vary=("strategy",), pairwise=True)
+@clause("FAIL-7", pairwise=True)
 def test_receive_without_mappings_works_or_is_refused(sender, receiver, channel):
     """The receiver gets two tensors when it has all mappings that it may have."""
     require_exhaustible_mappings()
     check_receive_in_shortages(MAPPING_SHORTAGES, sender, receiver, channel)
 
 
-@clause("FAIL-8", vary=("strategy",), pairwise=True)
+@clause("FAIL-8", pairwise=True)
 def test_nothing_is_left_of_many_refusals(sender, receiver, channel, stage):
     """Many messages are refused, by the sender and by the receiver in turn."""
 
@@ -436,7 +436,7 @@ def test_nothing_is_left_of_many_refusals(sender, receiver, channel, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("FAIL-8", vary=("strategy",), pairwise=True)
+@clause("FAIL-8", pairwise=True)
 def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, channel, stage):
     """Messages for which `/dev/shm` has no room are put and dropped."""
     first, _ = make_several(sender, 1)
@@ -451,7 +451,7 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, channel,
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("FAIL-8", vary=("strategy",), pairwise=True)
+@clause("FAIL-8", pairwise=True)
 def test_nothing_is_left_of_refusals_for_want_of_file_size(
     sender, receiver, channel, stage
 ):
@@ -467,7 +467,7 @@ def test_nothing_is_left_of_refusals_for_want_of_file_size(
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("FAIL-9", vary=("strategy",))
+@clause("FAIL-9")
 def test_signals_disturb_no_message(sender, receiver, channel):
     """Both sides are interrupted all the time while batches of messages cross."""
     with (
@@ -487,7 +487,7 @@ def test_signals_disturb_no_message(sender, receiver, channel):
     check(at_receiver.times > 0, "the receiver was interrupted")
 
 
-@clause("FAIL-9", vary=("strategy",))
+@clause("FAIL-9")
 def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel):
     """The receiver waits and is interrupted; then the sender, interrupted, sends."""
     tensor = sender.make([91, 92, 93])
@@ -512,7 +512,7 @@ def test_signals_do_not_disturb_the_start_of_a_process(owner, peer):
     check(at_owner.times > 0, "the owner was interrupted")
 
 
-@clause("FAIL-10", profiles=("strategies",), vary=("strategy",))
+@clause("FAIL-10", profiles=("strategies",))
 def test_strategy_of_a_wrong_type_is_refused_and_changes_nothing(owner, peer):
     """Owner and peer set what is no string; both can share afterwards."""
     for actor, other in ((owner, peer), (peer, owner)):
@@ -540,7 +540,7 @@ def test_start_method_of_a_wrong_type_is_refused_and_changes_nothing(owner):
         check.equal(found, before, "the start method is the one it was before")
 
 
-@clause("FAIL-11", vary=("strategy",))
+@clause("FAIL-11")
 def test_shortage_of_one_process_leaves_the_others_unharmed(
     sender, receiver, bystander, channel
 ):
@@ -564,7 +564,7 @@ TEXT_SIZES = (0, 60_000)
 """The number of bytes beside a tensor: none, and more than fit into one packet."""
 
 
-@clause("FAIL-1", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("FAIL-1", prefers="fork", channels=("queue",))
 def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
     """The owner puts on queues with few places while it has too few descriptors.
 
@@ -598,7 +598,7 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
                 channel.use(owner, Channel.join)
 
 
-@clause("FAIL-2", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("FAIL-2", prefers="fork", channels=("queue",))
 def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner):
     """A child gets from a queue with two places while it has too few descriptors."""
     channel = owner.open_channel("queue_of_two")
@@ -624,7 +624,7 @@ FILLINGS = ((200, 30_000), (20, 200_000))
 """The number of messages that are put, and the number of characters in each."""
 
 
-@clause("FAIL-1", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("FAIL-1", prefers="fork", channels=("queue",))
 def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
     """The owner puts more than the system takes, and has no descriptor left then.
 

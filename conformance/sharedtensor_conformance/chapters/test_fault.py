@@ -12,7 +12,6 @@ from sharedtensor_conformance.chapters.fault_table import can_be_held, cells_of
 from sharedtensor_conformance.harness import clause
 
 BOTH_STRATEGIES: dict[str, Any] = {
-    "vary": ("strategy",),
     "prefers": "fork",
     "isolated": True,
     "profiles": ("share",),

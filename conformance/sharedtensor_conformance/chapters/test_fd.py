@@ -44,7 +44,7 @@ FREE_DESCRIPTORS = 16
 """The number of descriptors that a process near its limit can still open."""
 
 
-@clause("FD-1", vary=("strategy",))
+@clause("FD-1")
 def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
     """The ledger is read while a tensor is in flight, received, and sent on."""
     before = stage.ledger.segments()
@@ -60,7 +60,7 @@ def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
     check.equal(stage.ledger.segments() - before, set(), "no name when it is sent on")
 
 
-@clause("FD-1", profiles=("share",), vary=("strategy",))
+@clause("FD-1", profiles=("share",))
 def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
     """Owner and peer share tensors; the ledger is read while they are held."""
     before = stage.ledger.segments()
@@ -71,7 +71,7 @@ def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
         check.equal(stage.ledger.segments() - before, set(), "no name belongs to it")
 
 
-@clause("FD-1", vary=("strategy",))
+@clause("FD-1")
 def test_storages_of_any_size_and_number_have_no_name(sender, receiver, stage):
     """One tensor of each size is sent and held, and then six small ones at once."""
     before, held = stage.ledger.segments(), []
@@ -90,7 +90,7 @@ def test_storages_of_any_size_and_number_have_no_name(sender, receiver, stage):
     check_no_name("several storages of one message")
 
 
-@clause("FD-1", profiles=("strategies",), vary=("strategy",), several_strategies=True)
+@clause("FD-1", profiles=("strategies",), several_strategies=True)
 def test_storage_sent_on_under_another_strategy_has_no_name(
     sender, receiver, bystander, stage, strategy
 ):
@@ -110,7 +110,6 @@ def test_storage_sent_on_under_another_strategy_has_no_name(
 @clause(
     *("FD-1", "STRAT-4"),
     profiles=("strategies", "share", "identity"),
-    vary=("strategy",),
     several_strategies=True,
     prefers="fork",
     starts=True,
@@ -125,7 +124,7 @@ def test_storage_lies_in_a_file_without_a_name_whatever_the_strategy_was_before(
         check(not named, "it lies in a file that has no name")
 
 
-@clause("FD-2")
+@clause("FD-2", vary=("strategy", "start_method"))
 def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
     """Tensors are sent and dropped, the sender's first and the receiver's in turn."""
 
@@ -144,7 +143,7 @@ def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
     stage.check_descriptors(before, {sender: 0, receiver: 0}, sentence)
 
 
-@clause("FD-2", profiles=("share",), vary=("strategy",))
+@clause("FD-2", profiles=("share",))
 def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage):
     """Owner and peer share tensors, send some of them twice, and drop all."""
 
@@ -164,7 +163,7 @@ def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage
     stage.check_descriptors(before, {owner: 0, peer: 0}, sentence)
 
 
-@clause("FD-3", vary=("strategy",))
+@clause("FD-3")
 def test_one_storage_received_often_costs_one_descriptor(
     sender, receiver, channel, stage
 ):
@@ -181,7 +180,7 @@ def test_one_storage_received_often_costs_one_descriptor(
             one.drop()
 
 
-@clause("FD-3", profiles=("views",), vary=("strategy",))
+@clause("FD-3", profiles=("views",))
 def test_views_over_one_storage_cost_one_descriptor(
     sender, receiver, stage, implementation
 ):
@@ -197,7 +196,7 @@ def test_views_over_one_storage_cost_one_descriptor(
     stage.check_descriptors(before, {sender: 1, receiver: 1}, sentence)
 
 
-@clause("FD-4", profiles=("share",), vary=("strategy",))
+@clause("FD-4", profiles=("share",))
 def test_descriptors_are_counted_at_each_step(sender, receiver, channel, stage):
     """A storage is shared, sent twice, received twice, and dropped by its sender."""
 
@@ -227,7 +226,7 @@ def test_descriptors_are_counted_at_each_step(sender, receiver, channel, stage):
     costs_at_most("its drop frees the receiver's", 1, 0)
 
 
-@clause("FD-4", vary=("strategy",))
+@clause("FD-4")
 def test_drop_gives_a_descriptor_back_however_large_the_storage_is(
     sender, receiver, stage
 ):
@@ -247,7 +246,7 @@ def test_drop_gives_a_descriptor_back_however_large_the_storage_is(
             kept.drop()
 
 
-@clause("FD-4", vary=("strategy",))
+@clause("FD-4")
 def test_drop_gives_back_the_descriptor_of_one_of_several_in_a_message(
     sender, receiver, stage
 ):
@@ -268,7 +267,7 @@ def test_drop_gives_back_the_descriptor_of_one_of_several_in_a_message(
             stage.check_descriptors(before, counts, sentence)
 
 
-@clause("FD-4", start_methods=("fork",), vary=("strategy",))
+@clause("FD-4", start_methods=("fork",))
 def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
     owner, peer, stage
 ):
@@ -286,9 +285,7 @@ def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
     stage.check_descriptors(before, {child: 0}, "receiving costs the child nothing")
 
 
-@clause(
-    "FD-4", profiles=("drop-in",), vary=("strategy",), prefers="fork", isolated=True
-)
+@clause("FD-4", profiles=("drop-in",), prefers="fork", isolated=True)
 def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
     """The owner gets a tensor that an executor's worker keeps, and submits it often.
 
@@ -320,7 +317,7 @@ def check_inherited_descriptors(own, actor, stage):
         check(pid in stage.ledger.processes(), "the program runs")
 
 
-@clause("FD-5", profiles=("share",), vary=("strategy",))
+@clause("FD-5", profiles=("share",))
 def test_program_that_is_started_has_no_descriptor_of_a_storage(
     sender, receiver, stage
 ):
@@ -368,7 +365,7 @@ def check_worker_program(owner, kind):
     check.equal(more, {}, f"the program of the {kind}'s worker has nothing more")
 
 
-@clause("FD-6", vary=("strategy",), in_flight=MANY_STORAGES)
+@clause("FD-6", in_flight=MANY_STORAGES)
 def test_message_has_more_storages_than_a_packet_has_descriptors(
     sender, receiver, channel, stage
 ):
@@ -390,7 +387,7 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     stage.check_descriptors(before, {sender: 0, receiver: 0}, "nothing is left")
 
 
-@clause("FD-6", "CHAN-3", vary=("strategy",), in_flight=MANY_STORAGES)
+@clause("FD-6", "CHAN-3", in_flight=MANY_STORAGES)
 def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     """About as many tensors as a packet has descriptors, with few bytes and many."""
     for count, length in ((253, 0), (254, 0), (252, LONG_SIZE), (253, LONG_SIZE)):
@@ -411,6 +408,7 @@ def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     start_methods=("spawn", "forkserver"),
     isolated=True,
     in_flight=MANY_STORAGES,
+    vary=("strategy", "start_method"),
 )
 def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descriptors(
     stage,
@@ -446,7 +444,7 @@ def check_many_arguments(fresh):
     fresh.end_extra()
 
 
-@clause("FD-7", vary=("strategy",))
+@clause("FD-7")
 def test_process_near_its_limit_goes_on(sender, receiver, channel):
     """Sender and receiver have room for sixteen descriptors and make many rounds."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
@@ -469,12 +467,7 @@ It is larger than FD_SETSIZE, the limit of select(2).
 """
 
 
-@clause(
-    *("FD-2", "FD-4", "LIFE-2", "RESHARE-2"),
-    vary=("strategy",),
-    prefers="fork",
-    isolated=True,
-)
+@clause(*("FD-2", "FD-4", "LIFE-2", "RESHARE-2"), prefers="fork", isolated=True)
 def test_descriptors_may_have_any_numbers(stage, channel):
     """Owner and peer close 0, 1 and 2, or occupy all below 1100; both send tensors.
 

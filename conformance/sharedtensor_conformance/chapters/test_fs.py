@@ -83,7 +83,7 @@ def share_named(actor, stage, values):
     return tensor, new_segment_name(stage, before)
 
 
-@clause("FS-1", vary=("strategy",))
+@clause("FS-1")
 def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage):
     """The ledger is read in flight and while all three hold the tensor."""
     before = stage.ledger.segments()
@@ -100,7 +100,7 @@ def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage
     )
 
 
-@clause("FS-1", profiles=("share",), vary=("strategy",))
+@clause("FS-1", profiles=("share",))
 def test_storage_shared_on_request_has_one_name(owner, peer, stage):
     """The owner shares a tensor, sends it, and shares it again."""
     before = stage.ledger.segments()
@@ -124,7 +124,7 @@ def test_base_and_views_have_one_name(sender, receiver, layout, stage):
     new_segment_name(stage, before)
 
 
-@clause("FS-2")
+@clause("FS-2", vary=("strategy", "start_method"))
 def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
     """Three processes drop one storage, each of them last in its turn."""
     for last in range(3):
@@ -144,7 +144,7 @@ def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-@clause("FS-2", vary=("strategy",))
+@clause("FS-2")
 def test_name_goes_though_one_process_received_it_twice(
     sender, receiver, channel, stage
 ):
@@ -166,7 +166,7 @@ OWN_SEGMENT_LENGTH = 20_000
 """The number of elements of a tensor that is too large to share a file with others."""
 
 
-@clause("FS-2", vary=("strategy",))
+@clause("FS-2")
 def test_name_goes_though_others_of_its_message_are_held(
     sender, receiver, channel, stage
 ):
@@ -200,7 +200,7 @@ def test_name_goes_though_others_of_its_message_are_held(
         eventually(none, "no file is there", within=stage.grace, found=new)
 
 
-@clause("FS-2", vary=("strategy",))
+@clause("FS-2")
 def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
     sender, receiver, channel, stage
 ):
@@ -218,7 +218,7 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-@clause("FS-2", profiles=("share",), vary=("strategy",))
+@clause("FS-2", profiles=("share",))
 def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
     """Owner and peer share a tensor and drop it."""
     for actor in (owner, peer):
@@ -231,7 +231,7 @@ def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-@clause("FS-3", vary=("strategy",))
+@clause("FS-3")
 def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, stage):
     """The sender sends twenty tensors; both sides hold all of them."""
     held = [sender.make([1, 2])]
@@ -255,7 +255,7 @@ def common_files(tensors):
     return sum(count > 1 for count in Counter(map(file_of, tensors)).values())
 
 
-@clause("FS-3", vary=("strategy",))
+@clause("FS-3")
 def test_large_storages_keep_no_descriptors_open(sender, receiver, stage):
     """The sender sends tensors of 4 MiB, one and then three at once; both hold all.
 
@@ -274,7 +274,7 @@ def test_large_storages_keep_no_descriptors_open(sender, receiver, stage):
         stage.check_descriptors(before, {sender: allowed, receiver: allowed}, sentence)
 
 
-@clause("FS-3", profiles=("share",), vary=("strategy",))
+@clause("FS-3", profiles=("share",))
 def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     """The owner shares twenty tensors and holds them."""
     held = [owner.make([1, 2])]
@@ -354,7 +354,6 @@ def test_process_can_be_started_with_more_storages_than_there_are_descriptors(
 @clause(
     *("FS-1", "STRAT-4"),
     profiles=("strategies", "share", "identity"),
-    vary=("strategy",),
     several_strategies=True,
     prefers="fork",
     starts=True,
@@ -369,7 +368,7 @@ def test_storage_lies_in_a_file_with_a_name_whatever_the_strategy_was_before(
         check(named, "it lies in a file that has a name")
 
 
-@clause("FS-1", profiles=("strategies",), vary=("strategy",), several_strategies=True)
+@clause("FS-1", profiles=("strategies",), several_strategies=True)
 def test_storage_received_under_another_strategy_has_one_name(
     sender, receiver, bystander, stage, strategy
 ):
@@ -404,7 +403,7 @@ def test_storage_that_children_inherited_has_one_name(owner, stage):
     check.equal(new_segment_name(stage, before), name, "there is no other file")
 
 
-@clause("FS-2", "FS-8", vary=("strategy",), start_methods=("fork",))
+@clause("FS-2", "FS-8", start_methods=("fork",))
 def test_name_goes_when_a_forked_child_has_dropped_what_it_inherited(
     owner, peer, stage
 ):
@@ -437,7 +436,7 @@ def test_name_goes_when_a_forked_child_has_dropped_what_it_inherited(
         stage.end_extra()
 
 
-@clause("FS-2", vary=("strategy",))
+@clause("FS-2")
 def test_nothing_is_left_of_a_storage_without_elements(
     sender, receiver, channel, stage
 ):
@@ -476,7 +475,7 @@ def check_name_shows_process(actor, stage):
     return tensor
 
 
-@clause("FS-4", profiles=("share",))
+@clause("FS-4", profiles=("share",), vary=("strategy", "start_method"))
 def test_name_says_whose_it_is(owner, peer, stage):
     """Owner and peer share tensors; each name has the process id of its maker."""
     held = [check_name_shows_process(actor, stage) for actor in (owner, peer, owner)]
@@ -496,7 +495,7 @@ def test_name_says_that_a_forked_child_made_it(owner, peer, stage):
     check.equal(arrived.values(), [36, 37], "what the owner received is as it was")
 
 
-@clause("FS-5", profiles=("share",), vary=("strategy",))
+@clause("FS-5", profiles=("share",))
 def test_name_is_used_once(owner, peer, stage):
     """Owner and peer share and drop, one storage after another."""
     names = []
@@ -523,7 +522,7 @@ def test_children_of_one_process_use_different_names(owner, stage):
         check.equal(len(names), number + 1, "each storage has a name of its own")
 
 
-@clause("FS-6", profiles=("share", "views"), vary=("strategy",))
+@clause("FS-6", profiles=("share", "views"))
 def test_only_sharing_makes_a_file(owner, peer, stage, implementation):
     """Owner and peer make tensors and views; then they share one of them."""
     for actor in (owner, peer):
@@ -536,7 +535,7 @@ def test_only_sharing_makes_a_file(owner, peer, stage, implementation):
         new_segment_name(stage, before)
 
 
-@clause("FS-6", profiles=("share",), vary=("strategy",))
+@clause("FS-6", profiles=("share",))
 def test_only_sharing_makes_a_file_whatever_the_size(owner, peer, stage):
     """Owner and peer make a tensor of each size; then they share it."""
     for actor, length in product((owner, peer), LENGTHS):
@@ -549,7 +548,7 @@ def test_only_sharing_makes_a_file_whatever_the_size(owner, peer, stage):
         new_segment_name(stage, before)
 
 
-@clause("FS-7", vary=("strategy",))
+@clause("FS-7")
 def test_file_is_as_large_as_its_storage(sender, receiver, stage):
     """The sender sends storages of less than a page, of whole pages, and of more."""
     for count in LENGTHS:
@@ -562,7 +561,7 @@ def test_file_is_as_large_as_its_storage(sender, receiver, stage):
         check(size <= (pages + 1) * PAGE, f"the file takes little more: {size} bytes")
 
 
-@clause("FS-8", vary=("strategy",))
+@clause("FS-8")
 def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stage):
     """The sender drops; the receiver sends on and drops; the bystander sends back."""
     before = stage.ledger.segments()
@@ -578,7 +577,7 @@ def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stag
     check.equal(new_segment_name(stage, before), name, "under its name")
 
 
-@clause("FS-8", vary=("strategy",), starts=True)
+@clause("FS-8", starts=True)
 def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
     """Children send a tensor and exit or are killed; the receiver sends it on."""
     for end in ("leave", "kill"):
@@ -596,7 +595,7 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         onward.drop()
 
 
-@clause("FS-8", vary=("strategy",), starts=True)
+@clause("FS-8", starts=True)
 def test_name_stays_for_a_message_whose_sender_was_killed(owner, stage):
     """A child puts one tensor, holds another one, and is killed; the owner receives.
 
@@ -711,7 +710,7 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
         check_shared_memory(inherited, back)
 
 
-@clause("FS-9", vary=("strategy",), starts=True)
+@clause("FS-9", starts=True)
 def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
     """Children hold a storage that the owner has dropped, and exit or are killed.
 
@@ -730,7 +729,7 @@ def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
         wait_until_removed(stage, name)
 
 
-@clause("FS-9", profiles=("share",), vary=("strategy",), starts=True)
+@clause("FS-9", profiles=("share",), starts=True)
 def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
     """Children share tensors that they never send, and exit or are killed."""
     for end in ("leave", "kill"):

@@ -54,7 +54,7 @@ def grad_mode(actor, on):
         actor.set_grad_mode(True)
 
 
-@clause("GRAD-1", vary=("strategy",))
+@clause("GRAD-1")
 def test_leaf_arrives_as_a_leaf_with_its_flag(sender, receiver, channel):
     """The sender sends a leaf that requires grad between two that do not."""
     for flag in (False, True, False):
@@ -66,7 +66,7 @@ def test_leaf_arrives_as_a_leaf_with_its_flag(sender, receiver, channel):
         check.equal(arrived.values(), [1, 2, 3], "it has its values")
 
 
-@clause("GRAD-1", vary=("strategy",))
+@clause("GRAD-1")
 def test_flag_of_each_send_is_the_one_at_that_send(sender, receiver):
     """The sender changes the flag between two sends of one tensor."""
     tensor = sender.make([4, 5, 6])
@@ -77,7 +77,7 @@ def test_flag_of_each_send_is_the_one_at_that_send(sender, receiver):
         arrived.drop()
 
 
-@clause("GRAD-1", vary=("strategy",))
+@clause("GRAD-1")
 def test_flag_arrives_with_leaves_of_each_dtype(sender, receiver, implementation):
     """The sender sends a leaf of each dtype with either flag, where it can be set.
 
@@ -95,7 +95,7 @@ def test_flag_arrives_with_leaves_of_each_dtype(sender, receiver, implementation
             check.equal(arrived.dtype(), name, "the dtype is the sender's")
 
 
-@clause("GRAD-2")
+@clause("GRAD-2", vary=("strategy", "start_method"))
 def test_grad_that_is_present_arrives_with_its_values(sender, receiver, channel):
     """The sender sends a leaf with a grad; the receiver reads both."""
     tensor = make_leaf(sender, [1, 2, 3], grad=[0.25, -0.5, 0.75])
@@ -106,7 +106,7 @@ def test_grad_that_is_present_arrives_with_its_values(sender, receiver, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor has its own values")
 
 
-@clause("GRAD-2", vary=("strategy",))
+@clause("GRAD-2")
 def test_grads_in_a_container_arrive_at_their_tensors(sender, receiver):
     """The sender sends two leaves with grads and one without between them."""
     message = {
@@ -122,7 +122,7 @@ def test_grads_in_a_container_arrive_at_their_tensors(sender, receiver):
         check.equal(grad.values(), expected, "its values are its own")
 
 
-@clause("GRAD-2", vary=("strategy",))
+@clause("GRAD-2")
 def test_grad_made_between_two_sends_arrives_with_the_second(sender, receiver):
     """The sender sends a leaf, gives it a grad, and sends it again."""
     tensor = make_leaf(sender, [7, 8, 9])
@@ -136,7 +136,7 @@ def test_grad_made_between_two_sends_arrives_with_the_second(sender, receiver):
     check.equal(grad.values(), [70, 80, 90], "it has the sender's values")
 
 
-@clause("GRAD-3")
+@clause("GRAD-3", vary=("strategy", "start_method"))
 def test_grad_that_is_present_is_shared(sender, receiver, channel):
     """Sender and receiver write to the grad in turn, and to the tensor."""
     tensor = make_leaf(sender, [1, 2, 3], grad=[4, 5, 6])
@@ -149,7 +149,7 @@ def test_grad_that_is_present_is_shared(sender, receiver, channel):
     check.equal(grad.values(), tensor.grad().values(), "both grads are as they were")
 
 
-@clause("GRAD-3", vary=("strategy",))
+@clause("GRAD-3")
 def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     """The sender sends a leaf, gives it a grad, sends it again; both write."""
     tensor = make_leaf(sender, [11, 12, 13])
@@ -162,7 +162,7 @@ def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     check_shared_memory(tensor.grad(), grad)
 
 
-@clause("GRAD-3", vary=("strategy",))
+@clause("GRAD-3")
 def test_grad_of_any_size_is_shared(sender, receiver):
     """The sender sends tensors with grads of any size; both write to the grads."""
     for length in LENGTHS:
@@ -178,7 +178,7 @@ def test_grad_of_any_size_is_shared(sender, receiver):
             actor.drop_all()
 
 
-@clause("GRAD-2", "GRAD-3", profiles=("views",), vary=("strategy",))
+@clause("GRAD-2", "GRAD-3", profiles=("views",))
 def test_grad_that_is_a_view_arrives_with_its_values_and_is_shared(
     sender, receiver, implementation
 ):
@@ -202,7 +202,7 @@ def test_grad_that_is_a_view_arrives_with_its_values_and_is_shared(
                 check.equal(reader.values(), due, f"it is shared ({layout.name})")
 
 
-@clause("GRAD-2", vary=("strategy",))
+@clause("GRAD-2")
 def test_grad_arrives_whatever_its_values_are(sender, receiver):
     """The sender sends leaves with grads of zeros, of infinities, of no elements."""
     for name, values in GRAD_VALUES.items():
@@ -213,7 +213,7 @@ def test_grad_arrives_whatever_its_values_are(sender, receiver):
         check.equal(repr(grad.values()), expected, "it has the sender's values")
 
 
-@clause("GRAD-3", vary=("strategy",))
+@clause("GRAD-3")
 def test_grad_is_shared_whatever_its_values_are(sender, receiver):
     """The sender sends such leaves; the receiver writes to each grad, then it does."""
     for name, values in GRAD_VALUES.items():
@@ -227,7 +227,7 @@ def test_grad_is_shared_whatever_its_values_are(sender, receiver):
             check.equal(grad.read(index), 3, "the receiver reads the sender's")
 
 
-@clause("GRAD-4", vary=("strategy",))
+@clause("GRAD-4")
 def test_grad_made_after_the_send_is_private(sender, receiver, channel):
     """Both sides give their tensor a grad after the receive and write to it."""
     tensor = make_leaf(sender, [1, 2, 3])
@@ -240,7 +240,7 @@ def test_grad_made_after_the_send_is_private(sender, receiver, channel):
     check_private_memory(arrived.grad(), tensor.grad())
 
 
-@clause("GRAD-5")
+@clause("GRAD-5", vary=("strategy", "start_method"))
 def test_non_leaf_that_requires_grad_is_refused_in_put(sender, receiver, channel):
     """The sender puts a non-leaf alone and in a container; both calls raise."""
     leaf = make_leaf(sender, [1, 2, 3])
@@ -251,7 +251,7 @@ def test_non_leaf_that_requires_grad_is_refused_in_put(sender, receiver, channel
             sender.put(message, receiver, channel)
 
 
-@clause("GRAD-5", vary=("strategy",))
+@clause("GRAD-5")
 def test_non_leaf_is_refused_while_nothing_is_recorded(sender, receiver, channel):
     """The sender makes a non-leaf, ceases to record operations, and puts it.
 
@@ -267,7 +267,7 @@ def test_non_leaf_is_refused_while_nothing_is_recorded(sender, receiver, channel
     check.equal(arrived.requires_grad(), True, "the leaf arrives with its flag")
 
 
-@clause("GRAD-5", vary=("strategy",))
+@clause("GRAD-5")
 def test_non_leaf_in_an_object_is_refused_in_put(sender, receiver, channel):
     """The sender puts objects of each kind with a non-leaf in either attribute."""
     non_leaf = sender.non_leaf(make_leaf(sender, [21, 22]))
@@ -315,7 +315,7 @@ def test_non_leaf_that_is_the_result_of_a_call_is_refused(stage):
                 pool.run(make_non_leaf, [26, 27])
 
 
-@clause("GRAD-5", vary=("strategy",))
+@clause("GRAD-5")
 def test_non_leaf_is_refused_each_time(sender, receiver, channel):
     """The sender puts one non-leaf twice, after the leaf that it came from."""
     leaf = make_leaf(sender, [6, 7, 8])
@@ -327,7 +327,7 @@ def test_non_leaf_is_refused_each_time(sender, receiver, channel):
             sender.put(non_leaf, receiver, channel)
 
 
-@clause("GRAD-5", profiles=("views",), vary=("strategy",))
+@clause("GRAD-5", profiles=("views",))
 def test_view_of_a_leaf_is_refused_as_any_result(
     sender, receiver, channel, implementation
 ):
@@ -340,7 +340,7 @@ def test_view_of_a_leaf_is_refused_as_any_result(
             sender.put(view, receiver, channel)
 
 
-@clause("GRAD-6", vary=("strategy",))
+@clause("GRAD-6")
 def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
     """The sender puts a message with a non-leaf in it, and a good one after it."""
     non_leaf = sender.non_leaf(make_leaf(sender, [1, 2, 3]))
@@ -355,7 +355,7 @@ def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
         check.equal(arrived["good"].values(), good.values(), "with its values")
 
 
-@clause("GRAD-6", vary=("strategy",), channels=("queue",), starts=True)
+@clause("GRAD-6", channels=("queue",), starts=True)
 def test_refused_message_takes_no_place_in_a_bounded_queue(owner):
     """The owner puts non-leaves on a queue with one place, then a good message."""
     channel = owner.open_channel("queue_of_one")
@@ -369,7 +369,7 @@ def test_refused_message_takes_no_place_in_a_bounded_queue(owner):
         check.equal(arrived.values(), good.values(), "the good message arrives")
 
 
-@clause("GRAD-7", vary=("strategy",))
+@clause("GRAD-7")
 def test_detached_tensor_is_sent_and_shares_its_memory(sender, receiver, channel):
     """The sender detaches a leaf and a non-leaf and sends what it detached."""
     leaf = make_leaf(sender, [1, 2, 3])
@@ -384,7 +384,7 @@ def test_detached_tensor_is_sent_and_shares_its_memory(sender, receiver, channel
         check.equal(arrived.values(), original.values(), "both are one memory")
 
 
-@clause("GRAD-8", vary=("strategy",))
+@clause("GRAD-8")
 def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
     sender, receiver, bystander, channel
 ):
@@ -398,7 +398,7 @@ def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
     check_shared_memory(grad, tensor.grad(), arrived.grad())
 
 
-@clause("GRAD-8", "GRAD-9", vary=("strategy",))
+@clause("GRAD-8", "GRAD-9")
 def test_grad_that_has_a_grad_keeps_it(sender, receiver, bystander):
     """The sender sends a tensor whose grad has a grad; the receiver sends it on."""
     tensor, grad = make_leaf(sender, [1, 2, 3]), sender.make([4, 5, 6])
@@ -416,7 +416,7 @@ def test_grad_that_has_a_grad_keeps_it(sender, receiver, bystander):
     check.equal(onward.grad().values(), [4, 5, 6], "the grad is not its grad")
 
 
-@clause("GRAD-8", vary=("strategy",))
+@clause("GRAD-8")
 def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
     """The receiver sends a tensor with a grad back to the sender; both write."""
     tensor = make_leaf(sender, [9, 8, 7], grad=[6, 5, 4])
@@ -427,12 +427,7 @@ def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
     check_shared_memory(tensor.grad(), grad, arrived.grad())
 
 
-@clause(
-    *("GRAD-2", "GRAD-4", "GRAD-9"),
-    vary=("strategy",),
-    pairwise=True,
-    mainly="GRAD-2",
-)
+@clause(*("GRAD-2", "GRAD-4", "GRAD-9"), pairwise=True, mainly="GRAD-2")
 def test_grad_that_was_taken_away_does_not_arrive(sender, receiver, channel):
     """The sender sends a leaf, takes its grad away, sends it, and gives it another."""
     tensor = make_leaf(sender, [21, 22, 23], grad=[1, 2, 3])
@@ -454,7 +449,7 @@ def test_grad_that_was_taken_away_does_not_arrive(sender, receiver, channel):
         check_shared_memory(third.grad(), tensor.grad())
 
 
-@clause("GRAD-4", vary=("strategy",))
+@clause("GRAD-4")
 def test_taking_a_grad_away_is_private_and_leaves_nothing_behind(sender, receiver):
     """Neither the sender's nor the receiver's grad is seen, nor that it is gone."""
     tensor = make_leaf(sender, [24, 25, 26])
@@ -470,7 +465,7 @@ def test_taking_a_grad_away_is_private_and_leaves_nothing_behind(sender, receive
         check(back.grad() is None, "one that was taken away does not come back")
 
 
-@clause("GRAD-7", profiles=("views",), vary=("strategy",), pairwise=True)
+@clause("GRAD-7", profiles=("views",), pairwise=True)
 def test_detached_views_of_each_dtype_share_their_memory(
     sender, receiver, channel, implementation
 ):
@@ -493,13 +488,7 @@ def test_detached_views_of_each_dtype_share_their_memory(
             check.equal(arrived.values(), original.values(), "both are one memory")
 
 
-@clause(
-    *("GRAD-5", "GRAD-6"),
-    profiles=("views",),
-    vary=("strategy",),
-    pairwise=True,
-    mainly="GRAD-5",
-)
+@clause(*("GRAD-5", "GRAD-6"), profiles=("views",), pairwise=True, mainly="GRAD-5")
 def test_non_leaf_of_each_sort_is_refused_wherever_it_is(
     sender, receiver, channel, implementation
 ):

@@ -58,7 +58,7 @@ def check_version_refused(tensor, other, sender, receiver, channel):
     forged.drop()
 
 
-@clause("HANDLE-1", vary=("strategy",))
+@clause("HANDLE-1")
 def test_handle_of_another_version_is_refused(sender, receiver, channel):
     """The sender sends handles of other versions, of a storage that nobody else has.
 
@@ -72,7 +72,7 @@ def test_handle_of_another_version_is_refused(sender, receiver, channel):
         check_shared_memory(tensor, arrived)
 
 
-@clause("HANDLE-1", vary=("strategy",))
+@clause("HANDLE-1")
 def test_handle_of_a_storage_of_any_size_and_of_another_version_is_refused(
     sender, receiver, channel
 ):
@@ -93,7 +93,7 @@ def test_handle_of_a_storage_of_any_size_and_of_another_version_is_refused(
             actor.drop_all()
 
 
-@clause("HANDLE-1", vary=("strategy",))
+@clause("HANDLE-1")
 def test_handle_of_another_version_is_refused_by_who_has_the_storage(
     sender, receiver, stage
 ):
@@ -106,7 +106,7 @@ def test_handle_of_another_version_is_refused_by_who_has_the_storage(
         check_shared_memory(tensor, arrived)
 
 
-@clause("LIFE-19", vary=("strategy",), profiles=("versions",))
+@clause("LIFE-19", profiles=("versions",))
 def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
     """Handles of other versions are refused, and their tensors dropped, twice."""
     channel = unthreaded_channel(stage)
@@ -124,7 +124,7 @@ def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("HANDLE-2", vary=("strategy",))
+@clause("HANDLE-2")
 def test_message_has_room_for_a_handle_and_not_for_the_values(
     sender, receiver, channel
 ):
@@ -146,13 +146,7 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
         one.drop()
 
 
-@clause(
-    "HANDLE-2",
-    profiles=("views",),
-    views=("steps", "transposed"),
-    vary=("strategy",),
-    pairwise=True,
-)
+@clause("HANDLE-2", profiles=("views",), views=("steps", "transposed"), pairwise=True)
 def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
     """The sender puts views with gaps, and several large tensors in one message."""
     long = sender.run(make_long, LARGE_LENGTH, 9)
@@ -179,7 +173,7 @@ def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
             one.drop()
 
 
-@clause("HANDLE-3", vary=("strategy",))
+@clause("HANDLE-3")
 def test_bytes_that_are_never_read_leave_nothing(stage, sender, receiver):
     """Each pickles tensors itself, and the other one unpickles one of the payloads.
 

@@ -18,7 +18,7 @@ def try_send(sender, receiver, tensor, channel):
     return arrived
 
 
-@clause("KIND-1", vary=("strategy",), prefers="fork", may_corrupt=True)
+@clause("KIND-1", prefers="fork", may_corrupt=True)
 def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
     sender, receiver, tensor_kind, stage
 ):
@@ -39,7 +39,7 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
     check.equal(tensor.describe(), expected, "the sender's is as it was")
 
 
-@clause("KIND-1", vary=("strategy",), prefers="fork", may_corrupt=True)
+@clause("KIND-1", prefers="fork", may_corrupt=True)
 def test_tensor_of_any_kind_that_is_sent_on_arrives_as_it_is_or_is_refused(
     sender, receiver, bystander, tensor_kind, stage
 ):
@@ -60,7 +60,6 @@ def test_tensor_of_any_kind_that_is_sent_on_arrives_as_it_is_or_is_refused(
 @clause(
     *("KIND-2", "SHARE-5", "START-3"),
     profiles=("share",),
-    vary=("strategy",),
     start_methods=("fork",),
     may_corrupt=True,
     mainly="KIND-2",
@@ -87,7 +86,7 @@ def test_tensor_of_any_kind_that_was_shared_is_shared_with_a_forked_child(
                 check.equal(other.describe(), seen, "the other side sees it")
 
 
-@clause("KIND-2", vary=("strategy",), prefers="fork", may_corrupt=True)
+@clause("KIND-2", prefers="fork", may_corrupt=True)
 def test_tensor_of_any_kind_that_arrives_is_shared(
     sender, receiver, tensor_kind, stage
 ):
@@ -105,7 +104,7 @@ def test_tensor_of_any_kind_that_arrives_is_shared(
             check.equal(other.describe(), seen, "the other side sees it")
 
 
-@clause("KIND-3", vary=("strategy",), prefers="fork", may_corrupt=True)
+@clause("KIND-3", prefers="fork", may_corrupt=True)
 def test_copy_of_a_tensor_of_any_kind_is_as_it_is_or_is_refused(
     owner, peer, tensor_kind
 ):

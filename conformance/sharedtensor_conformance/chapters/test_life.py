@@ -119,7 +119,7 @@ def check_values_writable(tensor, expected):
     check.equal(tensor.values(), changed, "it can be written")
 
 
-@clause("LIFE-1", vary=("strategy",))
+@clause("LIFE-1")
 def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, channel):
     """The sender drops its tensor and makes others; the receiver keeps what it got."""
     tensor = sender.make([1, 2, 3, 4])
@@ -130,7 +130,7 @@ def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, cha
     check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
 
 
-@clause("LIFE-1", vary=("strategy",), profiles=("lifetime",))
+@clause("LIFE-1", profiles=("lifetime",))
 def test_receivers_share_when_the_sender_has_dropped_its_tensor(
     sender, receiver, bystander
 ):
@@ -145,7 +145,7 @@ def test_receivers_share_when_the_sender_has_dropped_its_tensor(
     check_values_writable(second, [5, 6, 7])
 
 
-@clause("LIFE-2")
+@clause("LIFE-2", vary=("strategy", "start_method"))
 def test_message_in_flight_keeps_its_data(sender, receiver, channel):
     """The sender drops each of three tensors before the receiver gets the first."""
     rows = [[10 * n + 1, 10 * n + 2, 10 * n + 3, 10 * n + 4] for n in range(3)]
@@ -160,7 +160,7 @@ def test_message_in_flight_keeps_its_data(sender, receiver, channel):
     check.equal(held[-1].values(), [270, 271, 272, 273], "no other tensor is hit")
 
 
-@clause("LIFE-2", vary=("strategy",))
+@clause("LIFE-2")
 def test_message_in_flight_keeps_what_its_sender_had_received(
     sender, receiver, bystander, channel
 ):
@@ -173,7 +173,7 @@ def test_message_in_flight_keeps_what_its_sender_had_received(
     check_values_writable(bystander.get(receiver, channel), [15, 16, 17])
 
 
-@clause("LIFE-3")
+@clause("LIFE-3", vary=("strategy", "start_method"))
 def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
     """A child sends a tensor to the owner and exits; the owner sends it on."""
     child = owner.start_peer()
@@ -184,7 +184,7 @@ def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
     check.equal(onward.values(), [-21, 22, 23], "it arrives where it is sent on")
 
 
-@clause("LIFE-3", vary=("strategy",), isolated=True)
+@clause("LIFE-3", isolated=True)
 def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
     """The peer sends to both others and exits; they keep the tensor in turn."""
     with stage.fresh() as fresh:
@@ -199,7 +199,7 @@ def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
         check.equal(onward.values(), [-24, 25, 26], "the owner gets it again")
 
 
-@clause("LIFE-4")
+@clause("LIFE-4", vary=("strategy", "start_method"))
 def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
     """A child sends a tensor to the owner and is killed; the owner sends it on."""
     child = owner.start_peer()
@@ -210,7 +210,7 @@ def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
     check.equal(onward.values(), [-31, 32, 33], "it arrives where it is sent on")
 
 
-@clause("LIFE-4", vary=("strategy",), isolated=True)
+@clause("LIFE-4", isolated=True)
 def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
     """The owner sends to both peers and is killed; one sends it to the other."""
     with stage.fresh() as fresh:
@@ -226,7 +226,7 @@ def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
         check.equal(onward.values(), [-34, 35, 36], "the bystander gets it again")
 
 
-@clause("LIFE-5")
+@clause("LIFE-5", vary=("strategy", "start_method"))
 def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     """A child puts messages and exits; the owner receives them afterwards.
 
@@ -249,7 +249,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     check.equal(after.values(), [48], "and the one after it")
 
 
-@clause("LIFE-5", vary=("strategy",), channels=("queue",), starts=True)
+@clause("LIFE-5", channels=("queue",), starts=True)
 @pytest.mark.parametrize("queues_are", ["closed", "open"])
 def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     owner, stage, queues_are
@@ -288,7 +288,7 @@ def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
         check_values_writable(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
 
 
-@clause("LIFE-5", isolated=True)
+@clause("LIFE-5", isolated=True, vary=("strategy", "start_method"))
 def test_message_survives_the_exit_of_the_program_that_put_it(stage):
     """The owner, which is the main program, puts on each channel and exits.
 
@@ -313,7 +313,7 @@ def test_message_survives_the_exit_of_the_program_that_put_it(stage):
         check.equal(fresh.owner.wait_for_exit(), 0, "the program exits normally")
 
 
-@clause("LIFE-6")
+@clause("LIFE-6", vary=("strategy", "start_method"))
 def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(owner, channel):
     """A child sends a message and is killed; the owner receives."""
     child = owner.start_peer()
@@ -325,7 +325,7 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(owner, cha
         check.equal(arrived.values(), [51, 52, 53], "it has the values that were sent")
 
 
-@clause("LIFE-6", vary=("strategy",), starts=True)
+@clause("LIFE-6", starts=True)
 def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
     owner, channel, stage
 ):
@@ -353,7 +353,7 @@ def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, cha
             check.equal(arrived.values(), [54, 55, 56], "it has the values sent")
 
 
-@clause("LIFE-6", vary=("strategy",), channels=("pipe",), starts=True)
+@clause("LIFE-6", channels=("pipe",), starts=True)
 def test_pipe_of_a_child_that_was_killed_amid_a_message_ends(owner, stage):
     """A child, the only writer, is killed while it waits; then the owner receives.
 
@@ -376,7 +376,7 @@ def test_pipe_of_a_child_that_was_killed_amid_a_message_ends(owner, stage):
     check(kinds, f"it says that the pipe has ended, not: {refused.error}")
 
 
-@clause("LIFE-7", vary=("strategy",))
+@clause("LIFE-7")
 def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
     sender, receiver, channel, stage
 ):
@@ -396,7 +396,7 @@ def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-7", vary=("strategy",))
+@clause("LIFE-7")
 def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
     """Both sides drop tensors of each size; the largest come last, and once more."""
 
@@ -425,7 +425,6 @@ STORAGE_COUNTS = (2, 250, 257, 340, 450)
 
 @clause(
     *("LIFE-2", "LIFE-7", "FD-6", "FS-2", "FS-8"),
-    vary=("strategy",),
     channels=("queue",),
     dtypes=("float64",),
     mainly="LIFE-2",
@@ -450,7 +449,7 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-7", profiles=("share",), vary=("strategy",))
+@clause("LIFE-7", profiles=("share",))
 def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, stage):
     """The sender drops each tensor when it has put it; the receiver drops many at once.
 
@@ -481,7 +480,7 @@ def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, sta
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
+@clause("LIFE-7", start_methods=("fork",), channels=("queue",))
 def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, stage):
     """The owner forks while tensors wait in its queue for room; then it gets all.
 
@@ -510,7 +509,6 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
 @clause(
     "LIFE-7",
     start_methods=("fork",),
-    vary=("strategy",),
     channels=("queue",),
     in_flight=LEAK_ROUNDS * TENSOR_MESSAGE_COUNT,
 )
@@ -584,7 +582,7 @@ def check_forked_child_keeps_nothing(put, get, owner, stage):
     eventually(few, sentence, stage.grace, found=lambda: [resources_of(child), allowed])
 
 
-@clause("LIFE-7", profiles=("share",), vary=("strategy",))
+@clause("LIFE-7", profiles=("share",))
 def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage):
     """The owner shares tensors and drops them without sending any."""
     warm = owner.make([64, 65])
@@ -599,7 +597,7 @@ def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage
     check_no_growth(before, stage, owner)
 
 
-@clause("LIFE-7", profiles=("grad",), vary=("strategy",))
+@clause("LIFE-7", profiles=("grad",))
 def test_nothing_is_left_of_messages_that_were_refused(
     sender, receiver, channel, stage
 ):
@@ -629,7 +627,7 @@ def test_nothing_is_left_of_messages_that_were_refused(
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-8")
+@clause("LIFE-8", vary=("strategy", "start_method"))
 def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     """A child that holds two tensors of the owner is killed; the owner drops them."""
     child = owner.start_peer()
@@ -649,7 +647,7 @@ def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     check_no_growth(before, stage, owner, peer)
 
 
-@clause("LIFE-8", vary=("strategy",), starts=True)
+@clause("LIFE-8", starts=True)
 def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, stage):
     """A child is killed when it is the last that holds the owner's tensor."""
     child = owner.start_peer()
@@ -689,7 +687,7 @@ def share_among_all(fresh):
                 check.equal(arrived.values(), [80 + number, 84, 85], "it arrives")
 
 
-@clause("LIFE-9", isolated=True)
+@clause("LIFE-9", isolated=True, vary=("strategy", "start_method"))
 def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
     """All three hold tensors of all others and exit, the owner last."""
     with stage.fresh() as fresh:
@@ -700,7 +698,7 @@ def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
         wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
-@clause("LIFE-10", isolated=True)
+@clause("LIFE-10", isolated=True, vary=("strategy", "start_method"))
 def test_processes_that_are_killed_leave_nothing_behind(stage):
     """All three hold tensors of all others and are killed, the owner last."""
     with stage.fresh() as fresh:
@@ -712,7 +710,7 @@ def test_processes_that_are_killed_leave_nothing_behind(stage):
         wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
 
-@clause("LIFE-10", "LIFE-14", vary=("strategy",), isolated=True)
+@clause("LIFE-10", "LIFE-14", isolated=True)
 def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
     """All hold tensors, messages are on all channels; the owner is killed first."""
     with stage.fresh() as fresh:
@@ -725,7 +723,7 @@ def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
         wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
 
-@clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+@clause("LIFE-11", start_methods=("fork",), profiles=("share",))
 def test_tensor_that_a_forked_child_dropped_can_be_sent_by_its_parent(owner, peer):
     """A child drops all that it inherited and lives on; its parent sends the tensor."""
     tensor = owner.make([91, 92, 93])
@@ -737,7 +735,7 @@ def test_tensor_that_a_forked_child_dropped_can_be_sent_by_its_parent(owner, pee
     check_values_writable(arrived, [91, 92, 93])
 
 
-@clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+@clause("LIFE-11", start_methods=("fork",), profiles=("share",))
 def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
     """A child holds what it inherited until it exits; its parent sends the tensor."""
     tensor = owner.make([94, 95, 96])
@@ -787,7 +785,7 @@ def put_unreceived(actor, channel, count=MESSAGE_COUNT):
             tensor.drop()
 
 
-@clause("LIFE-12", vary=("strategy",))
+@clause("LIFE-12")
 def test_no_thread_process_socket_or_file_is_added_by_messages(
     sender, receiver, channel, stage
 ):
@@ -817,7 +815,7 @@ THREADED = "queue"
 """The kind of channel of which a thread writes what has to wait."""
 
 
-@clause("LIFE-13", vary=("strategy",))
+@clause("LIFE-13")
 def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage):
     """Owner and peer put messages on channels of their own, and drop the channels.
 
@@ -850,7 +848,7 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
     check_no_growth(before, stage, owner, peer)
 
 
-@clause("LIFE-13", vary=("strategy",), starts=True)
+@clause("LIFE-13", starts=True)
 def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     """A child is killed before it receives; the owner drops what it has put.
 
@@ -901,7 +899,7 @@ def test_nothing_is_left_of_arguments_whose_process_is_killed(
     check_no_growth(before, stage, owner)
 
 
-@clause("LIFE-14", vary=("strategy",), isolated=True)
+@clause("LIFE-14", isolated=True)
 def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
     """Each puts messages for the others on all channels; all exit, the owner last."""
     with stage.fresh() as fresh:
@@ -980,7 +978,7 @@ def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
 # References that messages hold
 
 
-@clause("LIFE-17", vary=("strategy",))
+@clause("LIFE-17")
 def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stage):
     """One tensor is in three messages; the first is dropped before the next is got."""
 
@@ -1008,7 +1006,7 @@ def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stag
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-17", vary=("strategy",))
+@clause("LIFE-17")
 def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, stage):
     """Two get a tensor twice each and drop it in turn; one sends it back."""
     for actor in (receiver, bystander):
@@ -1031,7 +1029,7 @@ def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, s
 # Messages that fail half-way
 
 
-@clause("LIFE-18", vary=("strategy",))
+@clause("LIFE-18")
 def test_message_that_cannot_be_pickled_leaves_nothing(
     sender, receiver, channel, stage
 ):
@@ -1085,7 +1083,7 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
     check_no_growth(before, stage, owner)
 
 
-@clause("LIFE-19", vary=("strategy",))
+@clause("LIFE-19")
 def test_message_that_cannot_be_rebuilt_leaves_nothing(
     sender, receiver, channel, stage
 ):
@@ -1123,7 +1121,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
 # Ends of processes
 
 
-@clause("LIFE-20", vary=("strategy",), starts=True)
+@clause("LIFE-20", starts=True)
 def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     """Children that hold their own and the owner's tensors end; the others drop."""
     owner.send(owner.make([1, 2]), peer).drop()
@@ -1147,7 +1145,7 @@ def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     check_no_growth(before, stage, owner, peer)
 
 
-@clause("LIFE-9", vary=("strategy",), isolated=True)
+@clause("LIFE-9", isolated=True)
 def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
     """All three hide tensors where no destructor finds them, and exit."""
     places = ("a cycle", "a module", "the main module", "a cycle of a module")
@@ -1169,13 +1167,7 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
         wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
-@clause(
-    "LIFE-9",
-    profiles=("spawn", "share"),
-    vary=("strategy",),
-    prefers="fork",
-    isolated=True,
-)
+@clause("LIFE-9", profiles=("spawn", "share"), prefers="fork", isolated=True)
 def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_method):
     """The owner starts groups that return or call `sys.exit`; then all exit."""
     with stage.fresh() as fresh:
@@ -1226,7 +1218,7 @@ def check_sent_on(arrived, owner, peer):
     check_shared_memory(arrived, onward)
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
+@clause("LIFE-21", prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """Maker and middle exit, in either order, before the owner receives."""
     kind = channels_pipe_last(stage)[0]
@@ -1237,7 +1229,7 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
         check_sent_on(owner.get(chain[1], kind)["onward"], owner, peer)
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
+@clause("LIFE-21", prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that.
 
@@ -1259,7 +1251,7 @@ def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage
             check_sent_on(message["onward"], owner, peer)
 
 
-@clause("LIFE-22", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+@clause("LIFE-22", start_methods=("fork",), profiles=("share",))
 def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     """Two children inherit a tensor, the parent drops it; one of them sends it."""
     before = holdings_of(stage, owner, peer)
@@ -1319,7 +1311,7 @@ def check_first_to_share_gives_back(stage):
             check_only_own_descriptors(own, first, fresh)
 
 
-@clause("LIFE-23", vary=("strategy",), starts=True, in_flight=MANY_STORAGES)
+@clause("LIFE-23", starts=True, in_flight=MANY_STORAGES)
 def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
     """A child holds its own and many of the owner's tensors; it becomes a program.
 
@@ -1346,7 +1338,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     check_first_to_share_gives_back(stage)
 
 
-@clause("LIFE-24", vary=("strategy",), starts=True)
+@clause("LIFE-24", starts=True)
 def test_received_tensor_outlives_its_channel(owner, peer, stage):
     """A child gets tensors on a queue, both close it, and the tensors stay."""
     kinds = stage.implementation.channels
@@ -1364,7 +1356,7 @@ def test_received_tensor_outlives_its_channel(owner, peer, stage):
         check_shared_memory(tensor, arrived, child.send(arrived, owner))
 
 
-@clause("LIFE-25", vary=("strategy",))
+@clause("LIFE-25")
 def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
     """Both sides let go of tensors in cycles and in threads."""
 
@@ -1391,7 +1383,7 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-13", profiles=("drop-in",), vary=("strategy",), starts=True)
+@clause("LIFE-13", profiles=("drop-in",), starts=True)
 def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     """A program leaves a loop over the results of a pool after the first one, twice.
 
@@ -1430,7 +1422,7 @@ def drop_all_but(kept, *messages):
                 tensor.drop()
 
 
-@clause("LIFE-26", vary=("strategy",))
+@clause("LIFE-26")
 def test_what_stays_of_one_message_keeps_nothing_of_others(
     sender, receiver, channel, stage
 ):
@@ -1452,7 +1444,7 @@ def test_what_stays_of_one_message_keeps_nothing_of_others(
         kept.drop()
 
 
-@clause("LIFE-26", profiles=("modules",), vary=("strategy",))
+@clause("LIFE-26", profiles=("modules",))
 def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
     """A parameter of the first module stays; modules are shared and dropped."""
 
@@ -1513,7 +1505,7 @@ def check_kept_size(tensor, measure, stage):
     )
 
 
-@clause("LIFE-26", vary=("strategy",))
+@clause("LIFE-26")
 def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage):
     """Of more than fits into one segment, one tensor stays on either side."""
     length = 1 << 14  # 64 KiB
@@ -1539,7 +1531,7 @@ def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage
         kept.drop()
 
 
-@clause("LIFE-26", vary=("strategy",), profiles=("strategy-fs",))
+@clause("LIFE-26", profiles=("strategy-fs",))
 def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
     sender, receiver, stage
 ):
@@ -1567,7 +1559,7 @@ def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
         kept.drop()
 
 
-@clause("LIFE-26", vary=("strategy",))
+@clause("LIFE-26")
 def test_common_segment_goes_with_the_last_of_its_storages(
     sender, receiver, channel, stage
 ):

@@ -91,7 +91,7 @@ def end_by_signal(worker, name):
         check.equal(code, -signal.SIGTERM, f"SIGTERM ends {worker.name}")
 
 
-@clause("LOAD-1", vary=("strategy",), starts=True)
+@clause("LOAD-1", starts=True)
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
     """The owner receives two of endless batches, ends two workers, drops the queue.
@@ -127,7 +127,7 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
     check_no_growth(before, stage, owner, peer)
 
 
-@clause("LOAD-2", vary=("strategy",), channels=("queue",), starts=True)
+@clause("LOAD-2", channels=("queue",), starts=True)
 def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     """A child puts 3 MB that nobody receives, calls `cancel_join_thread`, and exits."""
     channel = owner.open_channel("queue")
@@ -159,7 +159,7 @@ ORDERS = (
 """Sequences of what a worker does with a queue before it exits."""
 
 
-@clause("LOAD-2", vary=("strategy",), prefers="fork", channels=("queue",))
+@clause("LOAD-2", prefers="fork", channels=("queue",))
 @pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
 def test_worker_may_cancel_the_join_at_any_time(owner, kind):
     """Children put on two queues, cancel the join of both, now earlier and now later.
@@ -183,7 +183,7 @@ def test_worker_may_cancel_the_join_at_any_time(owner, kind):
         check.equal(worker.leave(), 0, f"it exits normally ({', '.join(order)})")
 
 
-@clause("LIFE-5", vary=("strategy",), channels=("queue",), starts=True)
+@clause("LIFE-5", channels=("queue",), starts=True)
 def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     """A child puts 3 MB and returns; the owner receives all while it is exiting."""
     channel = owner.open_channel("queue")
@@ -195,7 +195,7 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
 
 
-@clause("LOAD-3", vary=("strategy",), starts=True)
+@clause("LOAD-3", starts=True)
 def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
     """Two children put three batches each, one is killed, the other puts more."""
     for kind in claimed_queues(stage):
@@ -224,7 +224,7 @@ def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
         check.equal(other.leave(), 0, "the other ends")
 
 
-@clause("LOAD-4", vary=("strategy",), starts=True)
+@clause("LOAD-4", starts=True)
 def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, stage):
     """A child is killed while it waits in the middle of a batch; another puts one.
 
@@ -250,7 +250,7 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
         check.equal(other.leave(), 0, "the other ends")
 
 
-@clause("LOAD-5", channels=("pipe",))
+@clause("LOAD-5", channels=("pipe",), vary=("strategy", "start_method"))
 def test_pipe_whose_writers_have_gone_says_so(owner):
     """A child closes its writing end of one pipe, and is killed with that of another.
 
@@ -286,11 +286,7 @@ UNREAD_COUNTS = (0, 1, 40)
 
 
 @clause(
-    *("LOAD-5", "LIFE-5"),
-    vary=("strategy",),
-    prefers="fork",
-    channels=("pipe",),
-    profiles=("lifetime",),
+    *("LOAD-5", "LIFE-5"), prefers="fork", channels=("pipe",), profiles=("lifetime",)
 )
 @pytest.mark.parametrize("ends_by", ["closing", "exiting"])
 def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by):
@@ -319,7 +315,7 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
         check(refused and refused.type in told, "the pipe says that it has ended")
 
 
-@clause("LOAD-6")
+@clause("LOAD-6", vary=("strategy", "start_method"))
 def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
     """In each of three epochs a new child puts batches, the owner gets all of them."""
 
@@ -350,7 +346,7 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
     eventually(as_before, sentence, stage.grace, found=lambda: [before, now()])
 
 
-@clause("LIFE-7", vary=("strategy",), profiles=("lifetime",), starts=True)
+@clause("LIFE-7", profiles=("lifetime",), starts=True)
 def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, stage):
     """A child puts three hundred batches; after the first hundred, nothing is added."""
     channels = [
@@ -402,7 +398,7 @@ def circulating_buffers(owner, kind):
     wait_for_all(*pending)
 
 
-@clause("RESHARE-2", "MEM-1", vary=("strategy",), starts=True)
+@clause("RESHARE-2", "MEM-1", starts=True)
 def test_buffers_that_come_back_are_the_same_memory(owner, stage):
     """Two children fill three buffers of the owner a hundred times, in turn."""
     for kind in claimed_queues(stage):
@@ -410,7 +406,7 @@ def test_buffers_that_come_back_are_the_same_memory(owner, stage):
             use()
 
 
-@clause("RESHARE-7", vary=("strategy",), starts=True)
+@clause("RESHARE-7", starts=True)
 def test_buffers_that_come_back_add_nothing(owner, stage):
     """The same, twice: nothing is added the second time."""
     for kind in claimed_queues(stage):

@@ -59,13 +59,13 @@ def write_in_turn(actors, channel):
         check.equal(wrong, [], f"{actor.name} reads what was written before")
 
 
-@clause("MEM-1")
+@clause("MEM-1", vary=("strategy", "start_method"))
 def test_what_was_written_before_a_message_is_read(sender, receiver, channel):
     """Two processes write to a tensor each in turn; empty messages go to and fro."""
     write_in_turn([sender, receiver], channel)
 
 
-@clause("MEM-1", vary=("strategy",))
+@clause("MEM-1")
 def test_later_message_orders_a_write_to_what_is_in_flight(sender, receiver, channel):
     """The sender puts a tensor, writes, and puts a number; both are then received."""
     for number in range(3):
@@ -78,7 +78,7 @@ def test_later_message_orders_a_write_to_what_is_in_flight(sender, receiver, cha
         check.equal(arrived.values(), [1, 20 + number, 3], "the write is read")
 
 
-@clause("MEM-2")
+@clause("MEM-2", vary=("strategy", "start_method"))
 def test_order_by_messages_holds_through_another_process(
     owner, peer, bystander, channel
 ):
@@ -86,7 +86,7 @@ def test_order_by_messages_holds_through_another_process(
     write_in_turn([owner, peer, bystander], channel)
 
 
-@clause("MEM-3", vary=("strategy",), isolated=True)
+@clause("MEM-3", isolated=True)
 def test_what_a_process_wrote_before_it_ended_is_read_after_join(stage):
     """A child writes to the owner's tensor and ends at once; the owner joins it."""
     with stage.fresh() as fresh:
@@ -98,7 +98,7 @@ def test_what_a_process_wrote_before_it_ended_is_read_after_join(stage):
             check.equal(tensor.values(), [30 + number] * 4, f"it ended {how}")
 
 
-@clause("MEM-4", isolated=True)
+@clause("MEM-4", isolated=True, vary=("strategy", "start_method"))
 def test_primitives_order_writes(stage, start_method):
     """Owner and a child write to a tensor each in turn, by each of the primitives."""
     with stage.fresh() as fresh:  # the standard library keeps the memory of a barrier
@@ -125,7 +125,7 @@ def write_in_turn_by(primitive, actors, turns):
         check.equal(wrong, [], read)
 
 
-@clause("MEM-4")
+@clause("MEM-4", vary=("strategy", "start_method"))
 def test_no_update_under_a_lock_is_lost(owner, start_method):
     """Owner and a child add to one element at once, each time under a lock."""
     locks = [owner.run(make_lock, k, start_method) for k in LOCKS]
@@ -140,7 +140,7 @@ def test_no_update_under_a_lock_is_lost(owner, start_method):
         check.equal(tensor.values(), [2 * ROUNDS, 0], "each update is there")
 
 
-@clause("MEM-5", dtypes=("int64",))
+@clause("MEM-5", dtypes=("int64",), vary=("strategy", "start_method"))
 def test_element_that_is_written_meanwhile_is_read_whole(sender, receiver, stage):
     """The sender writes two values by turns; the receiver reads until it is done."""
     channel = unthreaded_channel(stage)

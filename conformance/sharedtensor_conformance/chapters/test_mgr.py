@@ -154,7 +154,7 @@ def stage_before_manager(stage, strategy):
         yield fresh
 
 
-@clause("MGR-1", profiles=("share",), isolated=True)
+@clause("MGR-1", profiles=("share",), isolated=True, vary=("strategy", "start_method"))
 def test_manager_has_a_process_group_of_its_own(stage):
     """The owner shares a tensor; the process groups of all are compared."""
     with stage.fresh() as fresh:
@@ -169,7 +169,7 @@ def test_manager_has_a_process_group_of_its_own(stage):
             check(manager["group"] not in groups, "its process group is its own")
 
 
-@clause("MGR-2", profiles=("share",), isolated=True)
+@clause("MGR-2", profiles=("share",), isolated=True, vary=("strategy", "start_method"))
 def test_manager_removes_the_names_of_killed_clients(stage):
     """All three share tensors and one is in flight; all are killed."""
     with stage.fresh() as fresh:
@@ -265,19 +265,19 @@ def check_manager_ends(stage, end):
         check.equal(left, [], "its socket and directory are removed")
 
 
-@clause("MGR-3", profiles=("share",), isolated=True)
+@clause("MGR-3", profiles=("share",), isolated=True, vary=("strategy", "start_method"))
 def test_manager_goes_away_after_its_users_have_left(stage):
     """All users of the manager exit normally while they hold tensors."""
     check_manager_ends(stage, exit_all)
 
 
-@clause("MGR-3", profiles=("share",), isolated=True)
+@clause("MGR-3", profiles=("share",), isolated=True, vary=("strategy", "start_method"))
 def test_manager_goes_away_after_its_users_were_killed(stage):
     """All users of the manager are killed while they hold tensors."""
     check_manager_ends(stage, kill_all)
 
 
-@clause("MGR-4", profiles=("share",), vary=("strategy",), isolated=True)
+@clause("MGR-4", profiles=("share",), isolated=True)
 def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
     with stage.fresh(alone=True) as fresh:
@@ -296,7 +296,7 @@ def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
             check.equal(held, set(), "the manager holds no pipe of the owner's")
 
 
-@clause("MGR-4", profiles=("share",), vary=("strategy",), isolated=True)
+@clause("MGR-4", profiles=("share",), isolated=True)
 def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
     """The sockets that the owner had before are compared with the manager's."""
     with stage.fresh() as fresh:

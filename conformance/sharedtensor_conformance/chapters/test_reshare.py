@@ -21,7 +21,7 @@ MANY_STORAGES = 200
 """A number of storages, larger than an implementation is expected to search through."""
 
 
-@clause("RESHARE-1", vary=("strategy",))
+@clause("RESHARE-1")
 def test_sharing_a_sent_tensor_again_keeps_the_receiver(sender, receiver):
     """Both sides share again a tensor that one has sent; both write afterwards."""
     tensor = sender.make([1, 2, 3])
@@ -31,7 +31,7 @@ def test_sharing_a_sent_tensor_again_keeps_the_receiver(sender, receiver):
         check_shared_memory(tensor, arrived)
 
 
-@clause("RESHARE-1", profiles=("identity",), vary=("strategy",))
+@clause("RESHARE-1", profiles=("identity",))
 def test_sharing_a_shared_tensor_again_leaves_its_address(sender, receiver, channel):
     """Both sides note the address, share again, and compare; both write."""
     tensor = sender.make([4, 5, 6])
@@ -47,7 +47,7 @@ def test_sharing_a_shared_tensor_again_leaves_its_address(sender, receiver, chan
     check_shared_memory(tensor, arrived)
 
 
-@clause("RESHARE-2")
+@clause("RESHARE-2", vary=("strategy", "start_method"))
 def test_tensor_sent_again_is_the_same_memory(sender, receiver, channel):
     """The sender sends one tensor three times to one process; all write in turn."""
     tensor = sender.make([7, 8, 9, 10])
@@ -55,7 +55,7 @@ def test_tensor_sent_again_is_the_same_memory(sender, receiver, channel):
     check_shared_memory(*arrived, tensor)
 
 
-@clause("RESHARE-2", vary=("strategy",))
+@clause("RESHARE-2")
 def test_tensor_sent_later_to_another_process_is_the_same_memory(
     sender, receiver, bystander
 ):
@@ -68,7 +68,7 @@ def test_tensor_sent_later_to_another_process_is_the_same_memory(
     check_shared_memory(second, first, tensor)
 
 
-@clause("RESHARE-2", vary=("strategy",))
+@clause("RESHARE-2")
 def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receiver):
     """The receiver drops what it received before it receives the tensor again."""
     tensor = sender.make([14, 15, 16])
@@ -78,7 +78,7 @@ def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receive
         arrived.drop()
 
 
-@clause("RESHARE-2", "LIFE-22", start_methods=("fork",), vary=("strategy",))
+@clause("RESHARE-2", "LIFE-22", start_methods=("fork",))
 def test_forked_child_does_what_its_parent_did_last(owner, peer):
     """The owner sends or receives tensors and forks; owner and child send them again.
 
@@ -104,7 +104,7 @@ def test_forked_child_does_what_its_parent_did_last(owner, peer):
         check_shared_memory(held, there, inherited, *arrived)
 
 
-@clause("RESHARE-3", vary=("strategy",))
+@clause("RESHARE-3")
 def test_storage_received_twice_is_mapped_once(sender, receiver, channel):
     """The receiver holds a tensor when it arrives again; it drops all, and once more.
 
@@ -122,7 +122,7 @@ def test_storage_received_twice_is_mapped_once(sender, receiver, channel):
         third.drop()
 
 
-@clause("RESHARE-3", profiles=("views",), vary=("strategy",), dtypes=("int32",))
+@clause("RESHARE-3", profiles=("views",), dtypes=("int32",))
 def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
     """The receiver holds a base when a view of it arrives in another message."""
     layout = next(layout for layout in LAYOUTS if layout.name == "slice")
@@ -133,7 +133,7 @@ def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
     check.equal(distance, 4 * layout.offset, "the view lies at its offset in the base")
 
 
-@clause("RESHARE-3", vary=("strategy",))
+@clause("RESHARE-3")
 def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
     """The receiver holds two hundred tensors when the first of them come again."""
     tensors = [sender.make([number, 34]) for number in range(MANY_STORAGES)]
@@ -144,7 +144,7 @@ def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
         check_shared_memory(tensors[number], held[number], again)
 
 
-@clause("RESHARE-3", "RESHARE-4", vary=("strategy",))
+@clause("RESHARE-3", "RESHARE-4")
 def test_storage_of_any_size_is_mapped_once(sender, receiver):
     """The sender sends tensors of any size twice; the receiver sends each back."""
     for length in LENGTHS:
@@ -160,7 +160,7 @@ def test_storage_of_any_size_is_mapped_once(sender, receiver):
             actor.drop_all()
 
 
-@clause("RESHARE-4", vary=("strategy",))
+@clause("RESHARE-4")
 def test_tensor_that_comes_back_is_the_memory_of_its_owner(sender, receiver, channel):
     """The receiver sends a tensor back while the sender holds it, twice."""
     tensor = sender.make([20, 21, 22])
@@ -170,7 +170,7 @@ def test_tensor_that_comes_back_is_the_memory_of_its_owner(sender, receiver, cha
         check.equal(back.address(), tensor.address(), "it has the original's address")
 
 
-@clause("RESHARE-4", vary=("strategy",))
+@clause("RESHARE-4")
 def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
     sender, receiver, bystander
 ):
@@ -208,7 +208,7 @@ def test_change_of_strategy_maps_nothing_again(stage, direction):
             check.equal(back.address(), tensor.address(), "it is the owner's memory")
 
 
-@clause("RESHARE-5")
+@clause("RESHARE-5", vary=("strategy", "start_method"))
 def test_received_tensor_that_is_sent_on_is_one_memory(
     sender, receiver, bystander, channel
 ):
@@ -219,7 +219,7 @@ def test_received_tensor_that_is_sent_on_is_one_memory(
     check_shared_memory(tensor, arrived, onward)
 
 
-@clause("RESHARE-5", vary=("strategy",))
+@clause("RESHARE-5")
 def test_tensor_that_went_round_is_still_one_memory(sender, receiver, bystander):
     """The third process sends the tensor to the receiver again; all four write."""
     tensor = sender.make([30, 31, 32, 33])
@@ -229,7 +229,7 @@ def test_tensor_that_went_round_is_still_one_memory(sender, receiver, bystander)
     check_shared_memory(tensor, arrived, onward, again)
 
 
-@clause("RESHARE-6", vary=("strategy",))
+@clause("RESHARE-6")
 def test_tensor_named_twice_in_a_message_arrives_as_one_tensor(
     sender, receiver, channel
 ):
@@ -244,7 +244,7 @@ def test_tensor_named_twice_in_a_message_arrives_as_one_tensor(
     check.equal(arrived[1].values(), [36, 37], "with its own values")
 
 
-@clause("RESHARE-6", "GRAD-9", profiles=("grad",), vary=("strategy",))
+@clause("RESHARE-6", "GRAD-9", profiles=("grad",))
 def test_grad_named_beside_its_tensor_arrives_as_one_tensor(sender, receiver):
     """The sender names a tensor, its grad, and the grad of that, in several orders."""
     tensor, grad, second = (sender.make([n, 45, 46]) for n in range(3))
@@ -265,7 +265,7 @@ def test_grad_named_beside_its_tensor_arrives_as_one_tensor(sender, receiver):
             one.drop()
 
 
-@clause("RESHARE-6", profiles=("modules",), vary=("strategy",))
+@clause("RESHARE-6", profiles=("modules",))
 def test_tied_parameters_arrive_as_one_parameter(sender, receiver):
     """The sender ties two of three parameters of a module and sends it."""
     module = sender.make_module({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
@@ -276,7 +276,7 @@ def test_tied_parameters_arrive_as_one_parameter(sender, receiver):
     check.equal(arrived["c"].values(), [5, 6], "and has its own values")
 
 
-@clause("RESHARE-7", vary=("strategy",))
+@clause("RESHARE-7")
 def test_buffer_that_goes_round_and_round_costs_nothing(
     sender, receiver, channel, stage
 ):

@@ -84,7 +84,7 @@ def check_closed_to_nobody(stage, names):
             check(outcome in ACCESS_ERRORS, f"another user may not {action} it")
 
 
-@clause("SEC-1", vary=("strategy",))
+@clause("SEC-1")
 def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, stage):
     """A process sends a tensor; its file is looked at in flight and when received."""
     before = stage.ledger.segments()
@@ -96,7 +96,7 @@ def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, sta
     check_only_user_has_access(stage, files_of_storages(stage, before, 1))
 
 
-@clause("SEC-1", profiles=("share",), vary=("strategy",))
+@clause("SEC-1", profiles=("share",))
 def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage):
     """The owner shares tensors of several sizes; their files are looked at."""
     before = stage.ledger.segments()
@@ -106,7 +106,7 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
     check_only_user_has_access(stage, names)
 
 
-@clause("SEC-1", "SEC-4", vary=("strategy",))
+@clause("SEC-1", "SEC-4")
 def test_segments_of_any_size_and_number_are_closed_to_others(sender, receiver, stage):
     """Tensors of several sizes are sent one by one, and small ones in one message.
 
@@ -161,7 +161,7 @@ def umask(actor, mask):
         actor.run(set_umask, before)
 
 
-@clause("SEC-1", "SEC-4", vary=("strategy",))
+@clause("SEC-1", "SEC-4")
 def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, stage):
     """A process that forbids nothing sends; another user tries to open the file."""
     before = stage.ledger.segments()
@@ -199,7 +199,7 @@ def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
         check.equal(tensor.is_shared(), True, "the manager serves its own user")
 
 
-@clause("SEC-3", profiles=("share",), vary=("strategy",))
+@clause("SEC-3", profiles=("share",))
 def test_names_are_neither_counted_nor_used_twice(owner, stage):
     """The owner shares tensors one after the other, each when the last one is gone."""
     known, names = stage.ledger.segments(), []
@@ -252,7 +252,7 @@ def is_random(parts):
     )
 
 
-@clause("SEC-6", vary=("strategy",), prefers="fork", isolated=True)
+@clause("SEC-6", prefers="fork", isolated=True)
 def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
     """While a message is in flight its file is replaced; then it is received.
 
@@ -286,7 +286,7 @@ OWN_SEGMENT_LENGTH = 1 << 19
 """The number of elements of a tensor of 2 MiB: too large to share a segment."""
 
 
-@clause("SEC-6", vary=("strategy",), prefers="fork", isolated=True)
+@clause("SEC-6", prefers="fork", isolated=True)
 def test_what_took_the_place_of_a_segment_is_not_taken_for_it_where_others_are_held(
     stage, direction
 ):
@@ -393,7 +393,7 @@ def check_forgeries_refused(kinds, sender, receiver, channel, stage):
         check_forgery_refused(lie, sender, receiver, channel, stage)
 
 
-@clause("FAIL-8", profiles=("forgery",), vary=("strategy",))
+@clause("FAIL-8", profiles=("forgery",))
 def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
     """Messages with each kind of lie are sent, again and again."""
     channel = unthreaded_channel(stage)
@@ -414,13 +414,13 @@ def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("SEC-7", vary=("strategy",))
+@clause("SEC-7")
 def test_handle_that_claims_too_much_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that claim too many bytes or elements."""
     check_forgeries_refused(("size", "window"), sender, receiver, channel, stage)
 
 
-@clause("SEC-7", vary=("strategy",))
+@clause("SEC-7")
 def test_claim_is_refused_however_little_or_much_it_is(sender, receiver, stage):
     """The sender sends claims to each boundary, from one byte to what overflows."""
     for how, excess in FALSE_CLAIMS:
@@ -429,7 +429,7 @@ def test_claim_is_refused_however_little_or_much_it_is(sender, receiver, stage):
         )
 
 
-@clause("SEC-7", vary=("strategy",))
+@clause("SEC-7")
 def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver):
     """The receiver has the storage already when a message claims too much of it."""
     tensor = sender.make([24, 25, 26])
@@ -442,7 +442,7 @@ def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver):
         check_shared_memory(tensor, arrived)
 
 
-@clause("SEC-7", vary=("strategy",))
+@clause("SEC-7")
 def test_claim_on_a_storage_beside_others_is_refused(sender, receiver):
     """A tensor was sent with others when a message claims more than all of them have.
 
@@ -461,13 +461,13 @@ def test_claim_on_a_storage_beside_others_is_refused(sender, receiver):
         check_shared_memory(tensors[1], again)
 
 
-@clause("SEC-8", vary=("strategy",))
+@clause("SEC-8")
 def test_handle_that_names_no_segment_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that name a file elsewhere."""
     check_forgeries_refused(("outside",), sender, receiver, channel, stage)
 
 
-@clause("SEC-9", vary=("strategy",))
+@clause("SEC-9")
 def test_incomplete_handle_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that lack their last fields."""
     check_forgeries_refused(("truncated",), sender, receiver, channel, stage)
@@ -477,7 +477,7 @@ JUDGED = {"size": "SEC-7", "window": "SEC-7", "outside": "SEC-8", "truncated": "
 """The clause that is judged by each kind of lie."""
 
 
-@clause("SEC-7", "SEC-8", "SEC-9", vary=("strategy",))
+@clause("SEC-7", "SEC-8", "SEC-9")
 def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
     """A tensor of 2 MiB is sent with each lie; then its receiver has it already.
 
@@ -497,7 +497,7 @@ def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
         check_shared_last_element(tensor, arrived, OWN_SEGMENT_LENGTH)
 
 
-@clause("SEC-10", vary=("strategy",))
+@clause("SEC-10")
 def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
     sender, receiver, channel
 ):
@@ -535,7 +535,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1), (3, 1), (2, 2, 2), (1,)
 """Shapes of a tensor with no, one or more dimensions."""
 
 
-@clause("SEC-7", vary=("strategy",))
+@clause("SEC-7")
 def test_claim_is_refused_whatever_the_shape(sender, receiver, stage):
     """Tensors of each shape claim too much; then the receiver has their storages."""
     channel = unthreaded_channel(stage)
@@ -564,7 +564,7 @@ ELEMENT_COUNTS: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int1
 """Numbers of elements by dtype: two storages of whole pages, and one of two bytes."""
 
 
-@clause("SEC-7", vary=("strategy",), dtypes=tuple(ELEMENT_COUNTS))
+@clause("SEC-7", dtypes=tuple(ELEMENT_COUNTS))
 def test_claim_on_a_storage_of_any_dtype_and_size_is_refused(sender, receiver, stage):
     """Claims are too large by little; the receiver has the storage the second time."""
     channel = unthreaded_channel(stage)

@@ -37,7 +37,7 @@ from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
 
 
-@clause("SHARE-1")
+@clause("SHARE-1", vary=("strategy", "start_method"))
 def test_receiver_sees_what_the_sender_writes_after_the_send(sender, receiver, channel):
     """The sender writes twice after the receive; the receiver reads each write."""
     tensor = sender.make([1, 2, 3, 4])
@@ -48,7 +48,7 @@ def test_receiver_sees_what_the_sender_writes_after_the_send(sender, receiver, c
     check.equal(arrived.values(), [1, 40, 3, 50], "and the second one")
 
 
-@clause("SHARE-1", vary=("strategy",))
+@clause("SHARE-1")
 def test_receiver_sees_what_is_written_to_later_tensors(sender, receiver):
     """The sender sends three tensors, one after another, and writes to each."""
     for number in range(3):
@@ -58,7 +58,7 @@ def test_receiver_sees_what_is_written_to_later_tensors(sender, receiver):
         check.equal(arrived.values(), [77, 10 * number + 2], "the write is read")
 
 
-@clause("SHARE-2")
+@clause("SHARE-2", vary=("strategy", "start_method"))
 def test_sender_sees_what_the_receiver_writes(sender, receiver, channel):
     """The receiver writes twice; the sender reads each write."""
     tensor = sender.make([5, 6, 7, 8])
@@ -69,7 +69,7 @@ def test_sender_sees_what_the_receiver_writes(sender, receiver, channel):
     check.equal(tensor.values(), [90, 6, 70, 8], "and the second one")
 
 
-@clause("SHARE-2", vary=("strategy",))
+@clause("SHARE-2")
 def test_sender_sees_what_is_written_to_later_tensors(sender, receiver):
     """The receiver gets three tensors, one after another, and writes to each."""
     for number in range(3):
@@ -79,7 +79,7 @@ def test_sender_sees_what_is_written_to_later_tensors(sender, receiver):
         check.equal(tensor.values(), [10 * number + 3, 78], "the write is read")
 
 
-@clause("SHARE-3", dtypes=("float64", "int32"))
+@clause("SHARE-3", dtypes=("float64", "int32"), vary=("strategy", "start_method"))
 def test_receiver_finds_values_shape_and_dtype(sender, receiver, channel):
     """The sender sends two tensors of different shapes; the receiver reads them."""
     row = sender.make([1.5, -2.25, 3.125], dtype="float64")
@@ -92,7 +92,7 @@ def test_receiver_finds_values_shape_and_dtype(sender, receiver, channel):
     check.equal(arrived.values(), [1, 2, 3, 4, 5, 6], "the values are those made")
 
 
-@clause("SHARE-3", vary=("strategy",))
+@clause("SHARE-3")
 def test_receiver_finds_what_was_written_just_before_the_send(sender, receiver):
     """The sender writes between two sends of one tensor; both find what was there."""
     tensor = sender.make([4, 5, 6])
@@ -104,7 +104,7 @@ def test_receiver_finds_what_was_written_just_before_the_send(sender, receiver):
     check.equal(again.values(), [4, 55, 66], "and so is the second, later")
 
 
-@clause("SHARE-3", vary=("strategy",), dtypes=("uint8",))
+@clause("SHARE-3", dtypes=("uint8",))
 def test_tensor_of_odd_size_over_several_pages_arrives_whole(sender, receiver):
     """The sender sends 9001 bytes, a length that is no multiple of a page."""
     values = [(7 * number + number // 256) % 251 for number in range(9001)]
@@ -113,7 +113,7 @@ def test_tensor_of_odd_size_over_several_pages_arrives_whole(sender, receiver):
     check.equal(arrived.values(), values, "every element arrives, to the last")
 
 
-@clause("SHARE-3", vary=("strategy",))
+@clause("SHARE-3")
 def test_tensor_of_many_dimensions_arrives_as_it_was(sender, receiver, channel):
     """The sender sends tensors of four, five and eight dimensions."""
     for count in (4, 5, 8):
@@ -124,7 +124,7 @@ def test_tensor_of_many_dimensions_arrives_as_it_was(sender, receiver, channel):
         check.equal(arrived.values(), list(range(prod(shape))), "and so are the values")
 
 
-@clause("SHARE-4")
+@clause("SHARE-4", vary=("strategy", "start_method"))
 def test_three_processes_share_one_memory(sender, receiver, bystander, channel):
     """The sender sends one tensor to both others; all three write in turn."""
     tensor = sender.make([2, 4, 6, 8])
@@ -133,7 +133,7 @@ def test_three_processes_share_one_memory(sender, receiver, bystander, channel):
     check_shared_memory(tensor, first, second)
 
 
-@clause("SHARE-5", vary=("strategy",))
+@clause("SHARE-5")
 def test_sharing_a_tensor_says_so(sender):
     """A process makes two tensors and shares one."""
     tensor, other = sender.make([3, 5, 7]), sender.make([4, 6, 8])
@@ -143,7 +143,7 @@ def test_sharing_a_tensor_says_so(sender):
     check.equal(other.is_shared(), False, "the other tensor is not")
 
 
-@clause("SHARE-5", vary=("strategy",))
+@clause("SHARE-5")
 def test_sharing_a_tensor_returns_the_tensor(sender):
     """A process shares a tensor twice and looks at what each call returns."""
     tensor = sender.make([9, 11, 13])
@@ -153,7 +153,7 @@ def test_sharing_a_tensor_returns_the_tensor(sender):
         check(returned.same_object_as(tensor), f"the {call} call returns the tensor")
 
 
-@clause("SHARE-5", vary=("strategy",))
+@clause("SHARE-5")
 def test_sharing_a_tensor_of_any_shape_says_so(sender):
     """A process shares tensors of no dimensions, of one element and of none."""
     for shape in ((), (1,), (1, 1), (0,), (3, 0, 2)):
@@ -164,7 +164,7 @@ def test_sharing_a_tensor_of_any_shape_says_so(sender):
         check(returned.same_object_as(tensor), "which returns the tensor")
 
 
-@clause("SHARE-5", profiles=("views",), vary=("strategy",))
+@clause("SHARE-5", profiles=("views",))
 def test_sharing_a_view_shares_its_storage_though_it_may_be_empty(sender, receiver):
     """A process shares views of one element and of none; the base is sent then."""
     for number, count in enumerate((1, 0)):
@@ -179,7 +179,7 @@ def test_sharing_a_view_shares_its_storage_though_it_may_be_empty(sender, receiv
             check.equal(arrived.values(), [number, 2, 3, offset], "it is sent as ever")
 
 
-@clause("SHARE-6", vary=("strategy",))
+@clause("SHARE-6")
 def test_tensor_that_was_sent_is_shared_on_both_sides(sender, receiver, channel):
     """Sender and receiver ask the tensor whether it is shared after the receive."""
     tensor = sender.make([14, 15, 16])
@@ -188,7 +188,7 @@ def test_tensor_that_was_sent_is_shared_on_both_sides(sender, receiver, channel)
     check.equal(arrived.is_shared(), True, "the receiver's tensor is shared")
 
 
-@clause("SHARE-6", vary=("strategy",))
+@clause("SHARE-6")
 def test_tensor_of_any_shape_that_was_sent_is_shared_on_both_sides(
     sender, receiver, channel
 ):
@@ -212,7 +212,7 @@ def test_sharing_changes_neither_values_shape_nor_dtype(owner, dtype):
     check.equal(tensor.dtype(), dtype, "the dtype is as it was")
 
 
-@clause("SHARE-7", profiles=("views",), vary=("strategy",))
+@clause("SHARE-7", profiles=("views",))
 def test_sharing_a_view_changes_neither_its_window_nor_its_base(owner, layout):
     """A process shares a view and writes through it; base and view still agree."""
     base = owner.make(list(range(100, 124)))
@@ -227,7 +227,7 @@ def test_sharing_a_view_changes_neither_its_window_nor_its_base(owner, layout):
     check.equal(base.read(layout.offset), 7, "the offset is as it was")
 
 
-@clause("SHARE-8", may_corrupt=True, profiles=("share",), vary=("strategy",))
+@clause("SHARE-8", may_corrupt=True, profiles=("share",))
 def test_growing_a_shared_tensor_is_refused_and_changes_nothing(sender):
     """A process shares a tensor and asks for more elements than there are."""
     tensor = sender.make([17, 18, 19, 20])
@@ -240,7 +240,7 @@ def test_growing_a_shared_tensor_is_refused_and_changes_nothing(sender):
         check.equal(tensor.is_shared(), True, "it is shared as before")
 
 
-@clause("SHARE-8", may_corrupt=True, vary=("strategy",))
+@clause("SHARE-8", may_corrupt=True)
 def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
     """The receiver asks its tensor to grow, then the sender does."""
     tensor = sender.make([27, 28, 29])
@@ -253,7 +253,7 @@ def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
         check_shared_memory(tensor, arrived)
 
 
-@clause("SHARE-8", may_corrupt=True, profiles=("share", "views"), vary=("strategy",))
+@clause("SHARE-8", may_corrupt=True, profiles=("share", "views"))
 def test_growing_a_view_beyond_the_storage_is_refused(sender):
     """A view asks for as many elements as its base has, though it begins later."""
     base = sender.make(list(range(24)))
@@ -268,7 +268,7 @@ def test_growing_a_view_beyond_the_storage_is_refused(sender):
     check.equal(base.read(11), 111, "the base reads the view's write")
 
 
-@clause("SHARE-9", may_corrupt=True, vary=("strategy",))
+@clause("SHARE-9", may_corrupt=True)
 def test_view_taken_before_the_send_still_aliases_the_tensor(sender, receiver, layout):
     """The sender takes a view, sends the base, and writes through each of the three."""
     base = sender.make(list(range(200, 224)))
@@ -283,7 +283,7 @@ def test_view_taken_before_the_send_still_aliases_the_tensor(sender, receiver, l
     check.equal(base.read(layout.offset), 63, "and so does the base")
 
 
-@clause("SHARE-9", may_corrupt=True, vary=("strategy",))
+@clause("SHARE-9", may_corrupt=True)
 def test_base_still_aliases_a_view_that_was_sent(sender, receiver):
     """The sender sends a view alone; its base stays over the same memory."""
     layout = next(layout for layout in LAYOUTS if layout.name == "slice")
@@ -297,7 +297,7 @@ def test_base_still_aliases_a_view_that_was_sent(sender, receiver):
     check.equal(view.read(0), 72, "and so does the view")
 
 
-@clause("SHARE-10", may_corrupt=True, vary=("strategy",))
+@clause("SHARE-10", may_corrupt=True)
 def test_array_over_the_tensor_survives_the_send(sender, receiver, channel):
     """The sender takes an array over a tensor, sends the tensor, and uses the array."""
     tensor = sender.make([31, 32, 33, 34])
@@ -320,7 +320,7 @@ def test_array_over_the_tensor_survives_the_send(sender, receiver, channel):
         )
 
 
-@clause("SHARE-10", may_corrupt=True, profiles=("share",), vary=("strategy",))
+@clause("SHARE-10", may_corrupt=True, profiles=("share",))
 def test_array_over_the_tensor_survives_sharing(sender, receiver):
     """The sender takes an array, shares the tensor, and sends it afterwards."""
     tensor = sender.make([41, 42, 43])
@@ -334,7 +334,7 @@ def test_array_over_the_tensor_survives_sharing(sender, receiver):
         check.equal(arrived.values(), [410, 42, 430], "and so does the receiver")
 
 
-@clause("SHARE-10", may_corrupt=True, profiles=("share",), vary=("strategy",))
+@clause("SHARE-10", may_corrupt=True, profiles=("share",))
 def test_array_over_a_tensor_of_any_size_survives_the_move(sender, receiver):
     """The sender takes arrays, sends tensors or shares them first, and drops them.
 
@@ -373,7 +373,7 @@ def test_array_over_a_tensor_of_any_size_survives_the_move(sender, receiver):
             actor.drop_all()
 
 
-@clause("SHARE-11", vary=("strategy",))
+@clause("SHARE-11")
 def test_clone_of_a_shared_tensor_is_private(sender, receiver):
     """Sender and receiver clone one shared tensor; nobody sees writes to a clone."""
     tensor = sender.make([51, 52, 53])
@@ -385,7 +385,7 @@ def test_clone_of_a_shared_tensor_is_private(sender, receiver):
         check_private_memory(original, clone)
 
 
-@clause("SHARE-11", vary=("strategy",))
+@clause("SHARE-11")
 def test_clone_of_a_tensor_shared_on_request_is_private(owner):
     """The owner shares a tensor and clones it."""
     tensor = owner.make([54, 55, 56])
@@ -396,7 +396,7 @@ def test_clone_of_a_tensor_shared_on_request_is_private(owner):
     check_private_memory(clone, tensor)
 
 
-@clause("SHARE-11", vary=("strategy",))
+@clause("SHARE-11")
 def test_clone_of_a_shared_tensor_of_any_size_is_private(sender, receiver):
     """Both sides clone tensors of any size, and write to them after that."""
     for length in LENGTHS:
@@ -435,7 +435,7 @@ def test_first_tensors_of_new_processes_are_told_apart(stage):
         check.equal(found, expected, "and none is another's memory")
 
 
-@clause("SHARE-11", profiles=("views",), vary=("strategy",))
+@clause("SHARE-11", profiles=("views",))
 def test_clones_of_shared_views_are_private(sender, receiver, implementation):
     """Both sides clone a view of each layout, and the clones; the base is as it was."""
     dtypes = implementation.dtypes
@@ -471,7 +471,7 @@ def check_clones_private(original, layout, dtype):
     check.equal(second.is_shared(), False, "nor is it shared with the other clone")
 
 
-@clause("SHARE-11", "START-3", vary=("strategy",), start_methods=("fork",))
+@clause("SHARE-11", "START-3", start_methods=("fork",))
 def test_clones_in_forked_children_are_private(owner, peer):
     """A child clones tensors that it has inherited; of a clone it inherits a copy."""
     tensor = owner.make([61, 62, 63])
@@ -487,7 +487,7 @@ def test_clones_in_forked_children_are_private(owner, peer):
         check_shared_memory(tensor, inherited, there)
 
 
-@clause("SHARE-5", "SHARE-6", "RESHARE-1", vary=("strategy",), start_methods=("fork",))
+@clause("SHARE-5", "SHARE-6", "RESHARE-1", start_methods=("fork",))
 def test_forked_child_says_what_is_shared(owner, peer):
     """A child that inherited tensors asks them, and shares those that are not."""
     shared, sent, private = (owner.make([number, 64]) for number in range(3))
@@ -519,7 +519,7 @@ GROWING_SHAPES = {
 """The shapes of tensors that a test tries to grow."""
 
 
-@clause("SHARE-8", may_corrupt=True, profiles=("share",), vary=("strategy",))
+@clause("SHARE-8", may_corrupt=True, profiles=("share",))
 def test_growing_by_one_element_is_refused_for_any_dtype_and_shape(
     sender, receiver, implementation
 ):
@@ -539,7 +539,7 @@ def test_growing_by_one_element_is_refused_for_any_dtype_and_shape(
                 check.equal(asked.values(), [value] * count, "and so are the values")
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_pickle_that_no_channel_carries_copies_the_values(sender, receiver):
     """Both sides pickle a tensor that they share; each reads both pickles, twice.
 
@@ -564,7 +564,7 @@ def test_pickle_that_no_channel_carries_copies_the_values(sender, receiver):
             check_private_memory(*copies, own)
 
 
-@clause("SHARE-13", starts=True, vary=("strategy",))
+@clause("SHARE-13", starts=True)
 def test_pickle_outlives_the_tensor_and_its_process(owner):
     """A child sends the owner a tensor, pickles another one and that, and ends."""
     child = owner.start_peer()
@@ -579,7 +579,7 @@ def test_pickle_outlives_the_tensor_and_its_process(owner):
         check_private_memory(first, second)
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_deep_copy_copies_the_values(sender, receiver):
     """Both sides copy a tensor that they share, alone and in a container."""
     tensor = sender.make([71, 72, 73])
@@ -599,7 +599,7 @@ def test_deep_copy_copies_the_values(sender, receiver):
             check_private_memory(*made, own)
 
 
-@clause("SHARE-13", profiles=("modules",), vary=("strategy",))
+@clause("SHARE-13", profiles=("modules",))
 def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
     """Both sides of a module that was sent pickle it and copy it."""
     module = sender.make_module({"weight": [74, 75]})
@@ -670,13 +670,13 @@ def check_large_copies(sender, receiver, copies):
                 one.write(place, 82 + number)
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_pickle_of_a_large_tensor_copies_the_values(sender, receiver):
     """Both sides of a tensor of 4 MiB pickle it; each reads both pickles."""
     check_large_copies(sender, receiver, copies_by_pickle)
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_deep_copy_of_a_large_tensor_copies_the_values(sender, receiver):
     """Both sides of a tensor of 4 MiB copy it."""
     check_large_copies(sender, receiver, deep_copies)
@@ -708,13 +708,13 @@ def check_view_copies(sender, receiver, layouts, copies):
             check.equal(now, copied, f"the copies keep theirs: {layout}")
 
 
-@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+@clause("SHARE-13", profiles=("views",))
 def test_pickle_of_a_view_copies_the_values(sender, receiver, implementation):
     """Both sides of a base pickle a view of each layout; each reads both pickles."""
     check_view_copies(sender, receiver, layouts_of(implementation), copies_by_pickle)
 
 
-@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+@clause("SHARE-13", profiles=("views",))
 def test_deep_copy_of_a_view_copies_the_values(sender, receiver, implementation):
     """Both sides of a base copy a view of each layout."""
     check_view_copies(sender, receiver, layouts_of(implementation), deep_copies)
@@ -749,13 +749,13 @@ def check_object_copies(sender, receiver, copies):
                 check_private_memory(*alike)
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_pickle_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind pickle it; each reads both pickles."""
     check_object_copies(sender, receiver, copies_by_pickle)
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind copy it."""
     check_object_copies(sender, receiver, deep_copies)
@@ -791,7 +791,7 @@ def check_bundle_copies(sender, receiver, make, channel):
             check_bundles_private(copy, bundle)
 
 
-@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+@clause("SHARE-13", profiles=("views",))
 def test_deep_copy_of_a_bundle_copies_its_tensors(
     sender, receiver, implementation, stage
 ):
@@ -800,7 +800,7 @@ def test_deep_copy_of_a_bundle_copies_its_tensors(
     check_bundle_copies(sender, receiver, make, unthreaded_channel(stage))
 
 
-@clause("SHARE-13", profiles=("views", "grad"), vary=("strategy",))
+@clause("SHARE-13", profiles=("views", "grad"))
 def test_deep_copy_of_a_bundle_copies_its_grads(
     sender, receiver, implementation, stage
 ):
@@ -809,7 +809,7 @@ def test_deep_copy_of_a_bundle_copies_its_grads(
     check_bundle_copies(sender, receiver, make, unthreaded_channel(stage))
 
 
-@clause("SHARE-5", profiles=("drop-in",), vary=("strategy",))
+@clause("SHARE-5", profiles=("drop-in",))
 def test_copies_of_a_shared_tensor_are_not_shared(sender, receiver):
     """Both sides pickle and copy a tensor that was sent, and ask each copy."""
     tensor = sender.make([84, 85])
@@ -825,7 +825,7 @@ def test_copies_of_a_shared_tensor_are_not_shared(sender, receiver):
             check.equal(own.is_shared(), was_shared, "the tensor is as it was")
 
 
-@clause("SHARE-13", vary=("strategy",))
+@clause("SHARE-13")
 def test_pickle_made_while_a_message_is_made_copies_the_values(
     sender, receiver, channel
 ):
@@ -869,13 +869,13 @@ def check_base_and_view_in_copies(sender, receiver, copies):
     check.equal(base.values(), [91, 92, 93, 94], "the original has its values")
 
 
-@clause("SHARE-14", profiles=("views",), vary=("strategy",))
+@clause("SHARE-14", profiles=("views",))
 def test_base_and_view_are_aliases_in_a_pickle(sender, receiver):
     """Both sides of a base and a view pickle them together; each reads both pickles."""
     check_base_and_view_in_copies(sender, receiver, copies_by_pickle)
 
 
-@clause("SHARE-14", profiles=("views",), vary=("strategy",))
+@clause("SHARE-14", profiles=("views",))
 def test_base_and_view_are_aliases_in_a_deep_copy(sender, receiver):
     """Both sides of a base and a view copy them together."""
     check_base_and_view_in_copies(sender, receiver, deep_copies)
@@ -897,19 +897,19 @@ def check_module_and_state_in_copies(sender, receiver, copies):
     check.equal(weight.values(), [97, 98], "the original has its values")
 
 
-@clause("SHARE-14", profiles=("modules",), vary=("strategy",))
+@clause("SHARE-14", profiles=("modules",))
 def test_module_and_its_state_are_aliases_in_a_pickle(sender, receiver):
     """Both sides of a module pickle it with its state; each reads both pickles."""
     check_module_and_state_in_copies(sender, receiver, copies_by_pickle)
 
 
-@clause("SHARE-14", profiles=("modules",), vary=("strategy",))
+@clause("SHARE-14", profiles=("modules",))
 def test_module_and_its_state_are_aliases_in_a_deep_copy(sender, receiver):
     """Both sides of a module copy it with its state."""
     check_module_and_state_in_copies(sender, receiver, deep_copies)
 
 
-@clause("SHARE-15", vary=("strategy",))
+@clause("SHARE-15")
 def test_shallow_copy_is_an_alias(sender, receiver):
     """Both sides copy a tensor, before and after it is sent."""
     tensor = sender.make([1, 2, 3, 4, 5, 6], shape=(6,))

@@ -92,7 +92,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@clause("SPAWN-1", "SPAWN-2", profiles=("share",))
+@clause("SPAWN-1", "SPAWN-2", profiles=("share",), vary=("strategy", "start_method"))
 def test_each_process_is_called_once_with_its_index(owner, start_method):
     """The owner starts three processes; each adds at its own place.
 

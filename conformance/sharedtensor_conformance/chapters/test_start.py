@@ -21,7 +21,7 @@ from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import check, clause, refusal
 
 
-@clause("START-1", dtypes=("int64",))
+@clause("START-1", dtypes=("int64",), vary=("strategy", "start_method"))
 def test_process_argument_arrives_with_its_values(owner):
     """The owner starts a child with two tensors; the child reads both."""
     row = owner.make([3, 1, 4, 1.5])
@@ -47,7 +47,9 @@ def test_later_child_finds_what_was_written_in_between(owner):
     check.equal(later.arguments.values(), [7, 8, 90], "the later one reads the write")
 
 
-@clause("START-2", start_methods=("spawn", "forkserver"))
+@clause(
+    "START-2", start_methods=("spawn", "forkserver"), vary=("strategy", "start_method")
+)
 def test_process_argument_is_shared_with_the_child(owner):
     """Owner and child write in turn to a tensor that the child got at its start."""
     tensor = owner.make([11, 12, 13])
@@ -83,7 +85,7 @@ def test_named_argument_of_a_process_is_shared_with_it(owner, start_method):
     check.equal(other.values(), [28, 28, 29], "the owner reads the process's write")
 
 
-@clause("START-3", start_methods=("fork",))
+@clause("START-3", start_methods=("fork",), vary=("strategy", "start_method"))
 def test_tensor_shared_before_a_fork_is_shared_with_the_child(owner):
     """The owner shares a tensor and forks; child and owner write in turn."""
     tensor = owner.make([5, 6, 7])
@@ -92,7 +94,7 @@ def test_tensor_shared_before_a_fork_is_shared_with_the_child(owner):
     check_shared_memory(child.arguments, tensor)
 
 
-@clause("START-3", start_methods=("fork",))
+@clause("START-3", start_methods=("fork",), vary=("strategy", "start_method"))
 def test_tensor_sent_before_a_fork_is_shared_with_the_child(owner, peer):
     """The owner sends a tensor to the peer and forks; all three write in turn."""
     tensor = owner.make([15, 16, 17, 18])
@@ -101,7 +103,9 @@ def test_tensor_sent_before_a_fork_is_shared_with_the_child(owner, peer):
     check_shared_memory(child.arguments, arrived, tensor)
 
 
-@clause("START-4", start_methods=("fork",), private=True)
+@clause(
+    "START-4", start_methods=("fork",), private=True, vary=("strategy", "start_method")
+)
 def test_tensor_that_is_not_shared_is_private_after_a_fork(owner):
     """The owner forks with a tensor that was never shared; both write."""
     tensor = owner.make([25, 26, 27])
@@ -109,7 +113,9 @@ def test_tensor_that_is_not_shared_is_private_after_a_fork(owner):
     check_private_memory(child.arguments, tensor)
 
 
-@clause("START-4", start_methods=("fork",), private=True)
+@clause(
+    "START-4", start_methods=("fork",), private=True, vary=("strategy", "start_method")
+)
 def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
     """The owner sends one tensor and forks with another that it never shared."""
     sent = owner.make([35, 36, 37])
@@ -138,7 +144,6 @@ def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
     "START-3",
     profiles=("spawn", "share"),
     start_methods=("fork",),
-    vary=("strategy",),
     mainly="START-4",
     private=True,
 )
@@ -177,7 +182,7 @@ def test_known_start_method_is_accepted_after_a_refusal(owner, start_method):
     check.equal(found, start_method, "the context is that of the method asked for")
 
 
-@clause("START-6", several_strategies=True)
+@clause("START-6", several_strategies=True, vary=("strategy", "start_method"))
 def test_child_starts_with_the_strategy_of_its_parent(owner, strategy):
     """The owner starts a child that sets no strategy; the child says which it has."""
     child = owner.start_peer(enter=False)

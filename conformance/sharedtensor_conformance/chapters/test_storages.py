@@ -188,7 +188,6 @@ def can_send(sender, receiver):
 
 @clause(
     *("SHARE-12", "SHARE-3", "RESHARE-2", "RESHARE-5", "LIFE-1", "LIFE-17"),
-    vary=("strategy",),
     dtypes=("int32",),
     mainly="SHARE-12",
 )
@@ -219,7 +218,6 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
 @clause(
     *("SHARE-12", "SHARE-3", "START-3", "LIFE-11", "LIFE-22", "RESHARE-2"),
     profiles=("share",),
-    vary=("strategy",),
     start_methods=("fork",),
     dtypes=("int32",),
     mainly="LIFE-22",
@@ -252,7 +250,6 @@ PARTIAL_PAGE_LENGTHS = (3, 1025, 5000)
     *("LIFE-22", "SHARE-12"),
     profiles=("share",),
     start_methods=("fork",),
-    vary=("strategy",),
     dtypes=("int32",),
     isolated=True,
     mainly="LIFE-22",

@@ -28,7 +28,7 @@ FASTEST_START: dict[str, Any] = {
 """For tests whose result does not depend on the start method: the fastest is used."""
 
 
-@clause("STRAT-1", vary=("strategy",))
+@clause("STRAT-1")
 def test_current_strategy_is_one_of_the_supported_ones(owner, peer):
     """Owner and peer ask for all strategies and for the current one."""
     for actor in (owner, peer):
@@ -48,7 +48,7 @@ def test_tensor_that_is_sent_under_any_supported_strategy_arrives(sender, receiv
             check.equal(arrived.values(), [number, 31], f"it arrives under {name}")
 
 
-@clause("STRAT-1", vary=("strategy",))
+@clause("STRAT-1")
 def test_change_of_the_returned_set_changes_no_strategy(owner, peer):
     """Owner and peer empty the set of strategies that they got, and add one."""
     for actor in (owner, peer):
@@ -58,7 +58,7 @@ def test_change_of_the_returned_set_changes_no_strategy(owner, peer):
         check.equal(settable, names, "the same strategies can be set, and no other")
 
 
-@clause("STRAT-2", vary=("strategy",))
+@clause("STRAT-2")
 def test_strategy_that_was_set_is_the_current_one(owner, peer):
     """Owner and peer set each supported strategy, twice over, and read it back."""
     for actor in (owner, peer):
@@ -69,7 +69,7 @@ def test_strategy_that_was_set_is_the_current_one(owner, peer):
             check.equal(found, name, "the strategy is the one that was set")
 
 
-@clause("STRAT-2", vary=("strategy",))
+@clause("STRAT-2")
 def test_strategy_that_was_set_is_that_of_each_thread(owner, peer):
     """Owner and peer set each strategy in one thread, and read it in others."""
     for actor in (owner, peer):
@@ -86,7 +86,7 @@ def test_strategy_that_was_set_is_that_of_each_thread(owner, peer):
                 check.equal(found, name, "what another thread sets is the current one")
 
 
-@clause("STRAT-2", vary=("strategy",))
+@clause("STRAT-2")
 def test_strategy_that_was_saved_can_be_restored(owner):
     """The owner saves its strategy, sets each other one, and sets the saved again."""
     saved = owner.module.get_sharing_strategy()
@@ -113,7 +113,7 @@ def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
                 check.equal(found, theirs, "and so has the sender")
 
 
-@clause("STRAT-3", vary=("strategy",))
+@clause("STRAT-3")
 def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
     """Owner and peer set names that are no strategies, under each that is one."""
     for actor in (owner, peer):

@@ -62,7 +62,7 @@ arrived complete.
 """
 
 
-@clause("THREAD-1", vary=("strategy",), starts=True)
+@clause("THREAD-1", starts=True)
 def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
     """Four threads of the owner put forty messages each; a child gets all of them."""
     for kind in claimed_queues(stage):
@@ -80,7 +80,7 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
             check.equal(numbers, sorted(numbers), "those of a thread are in order")
 
 
-@clause("THREAD-2", vary=("strategy",), starts=True)
+@clause("THREAD-2", starts=True)
 def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage):
     """A child puts 160 messages from four threads; four of the owner get them."""
     for kind in claimed_queues(stage):
@@ -95,7 +95,7 @@ def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage)
         )
 
 
-@clause("THREAD-2", vary=("strategy",))
+@clause("THREAD-2")
 def test_threads_of_one_process_send_to_each_other(owner, stage):
     """Four threads of the owner put, and four others of it get at the same time."""
     for kind in claimed_queues(stage):
@@ -108,7 +108,12 @@ def test_threads_of_one_process_send_to_each_other(owner, stage):
         )
 
 
-@clause("THREAD-3", start_methods=("fork",), isolated=True)
+@clause(
+    "THREAD-3",
+    start_methods=("fork",),
+    isolated=True,
+    vary=("strategy", "start_method"),
+)
 def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
     """The owner forks five times while a thread of it puts on a queue and gets there.
 
@@ -140,7 +145,12 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
                 check.equal(child.leave(), 0, "the child ends")
 
 
-@clause("THREAD-4", isolated=True, channels=("simple_queue",))
+@clause(
+    "THREAD-4",
+    isolated=True,
+    channels=("simple_queue",),
+    vary=("strategy", "start_method"),
+)
 def test_simple_queue_uses_no_thread(stage):
     """Owner and peer send each other tensors and drop them; no thread starts in them.
 
@@ -176,7 +186,7 @@ than a cache may have.
 """
 
 
-@clause("THREAD-4", vary=("strategy",), isolated=True, channels=("simple_queue",))
+@clause("THREAD-4", isolated=True, channels=("simple_queue",))
 def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
     """Owner and peer send each other more and more tensors, and keep all of them."""
     with stage.fresh() as fresh:
@@ -213,7 +223,7 @@ def thread_starts(actors):
     return [actor.run(counted_thread_starts) for actor in actors]
 
 
-@clause("THREAD-5", vary=("strategy",))
+@clause("THREAD-5")
 def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
     sender, receiver, channel
 ):
@@ -311,7 +321,6 @@ OWN_SEGMENT_LENGTH = 1 << 15
 INTERRUPTION_TESTS: dict[str, Any] = {
     "profiles": ("share",),
     "start_methods": ("fork",),
-    "vary": ("strategy",),
     "channels": ("pipe",),
     "isolated": True,
 }
@@ -340,11 +349,7 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
 
 
 @clause(
-    "THREAD-6",
-    profiles=("modules", "share"),
-    start_methods=("fork",),
-    vary=("strategy",),
-    isolated=True,
+    "THREAD-6", profiles=("modules", "share"), start_methods=("fork",), isolated=True
 )
 def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, stage):
     """Each parameter is private or shared, and all are shared by the next call."""
@@ -366,7 +371,7 @@ def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, s
     interrupt_at_each_place(stage, (owner,), places, interrupt)
 
 
-@clause("THREAD-6", vary=("strategy",), channels=("pipe",), isolated=True)
+@clause("THREAD-6", channels=("pipe",), isolated=True)
 def test_send_that_is_interrupted_loses_its_own_message_at_most(
     sender, receiver, stage
 ):
@@ -478,10 +483,7 @@ RACE_ROUNDS = 8
 
 
 @clause(
-    *("CHAN-5", "RESHARE-1", "SHARE-5"),
-    profiles=("share", "identity"),
-    vary=("strategy",),
-    pairwise=True,
+    *("CHAN-5", "RESHARE-1", "SHARE-5"), profiles=("share", "identity"), pairwise=True
 )
 def test_threads_that_share_and_put_one_tensor_move_it_once(
     sender, receiver, bystander, channel
@@ -517,7 +519,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
             check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")
 
 
-@clause("THREAD-7", start_methods=("fork",), vary=("strategy",), isolated=True)
+@clause("THREAD-7", start_methods=("fork",), isolated=True)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_drop_that_is_interrupted_leaves_nothing(owner, stage, kind):
     """The owner drops one tensor after another, interrupted at each place in turn."""

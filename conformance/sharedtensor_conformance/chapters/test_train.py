@@ -24,7 +24,7 @@ def make_with_buffers(actor):
     return module
 
 
-@clause("TRAIN-1", vary=("strategy",))
+@clause("TRAIN-1")
 def test_module_arrives_with_its_parameters_shared(sender, receiver, channel):
     """The sender sends a module; both sides write to each of its parameters."""
     module = sender.make_module(LAYER)
@@ -35,7 +35,7 @@ def test_module_arrives_with_its_parameters_shared(sender, receiver, channel):
         check_shared_memory(ours[name], theirs[name])
 
 
-@clause("TRAIN-1", vary=("strategy",))
+@clause("TRAIN-1")
 def test_module_sent_to_two_processes_is_shared_by_all(sender, receiver, bystander):
     """The sender sends one module to both others; all three write to it."""
     module = sender.make_module({"weight": [6, 7, 8, 9]})
@@ -45,7 +45,7 @@ def test_module_sent_to_two_processes_is_shared_by_all(sender, receiver, bystand
     check_shared_memory(*weights)
 
 
-@clause("TRAIN-2", vary=("strategy",))
+@clause("TRAIN-2")
 def test_state_dict_arrives_with_its_tensors_shared(sender, receiver, channel):
     """The sender sends a state_dict; both sides write, and the module reads it."""
     module = sender.make_module(LAYER)
@@ -56,7 +56,7 @@ def test_state_dict_arrives_with_its_tensors_shared(sender, receiver, channel):
         check_shared_memory(arrived[name], parameters[name])
 
 
-@clause("TRAIN-2", vary=("strategy",))
+@clause("TRAIN-2")
 def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
     """The sender sends a module and its state_dict; the receiver writes to both."""
     module = sender.make_module({"weight": [10, 11, 12]})
@@ -74,7 +74,7 @@ def replace_members(actor, module):
     return LAYER | BUFFERS | changed
 
 
-@clause("TRAIN-2", "TRAIN-5", vary=("strategy",))
+@clause("TRAIN-2", "TRAIN-5")
 def test_state_dict_has_what_the_module_has_at_each_send(sender, receiver):
     """The sender sends a state_dict, replaces tensors of the module, and sends again.
 
@@ -92,7 +92,7 @@ def test_state_dict_has_what_the_module_has_at_each_send(sender, receiver):
     check.equal(arrived["bias"].values(), LAYER["bias"], "the old one is as it was")
 
 
-@clause("TRAIN-1", "TRAIN-5", vary=("strategy",))
+@clause("TRAIN-1", "TRAIN-5")
 def test_module_arrives_with_what_it_has_at_each_send(sender, receiver):
     """The sender sends a module, replaces tensors of it, and sends it again."""
     module = make_with_buffers(sender)
@@ -108,7 +108,7 @@ def test_module_arrives_with_what_it_has_at_each_send(sender, receiver):
     check.equal(kept.values(), LAYER["bias"], "the first one is as it was")
 
 
-@clause("TRAIN-3", profiles=("grad",), vary=("strategy",))
+@clause("TRAIN-3", profiles=("grad",))
 def test_parameter_arrives_as_a_parameter(sender, receiver, channel):
     """The sender sends one parameter that requires grad and one that does not."""
     parameters = sender.parameters(sender.make_module(LAYER))
@@ -121,7 +121,7 @@ def test_parameter_arrives_as_a_parameter(sender, receiver, channel):
         check.equal(arrived.values(), LAYER[name], "it has its values")
 
 
-@clause("TRAIN-3", profiles=("grad",), vary=("strategy",))
+@clause("TRAIN-3", profiles=("grad",))
 def test_parameters_of_a_module_arrive_as_parameters(sender, receiver):
     """The sender sends a module and a tensor that is no parameter beside it."""
     module = sender.make_module(LAYER)
@@ -136,7 +136,7 @@ def test_parameters_of_a_module_arrive_as_parameters(sender, receiver):
     check.equal(beside.is_parameter(), False, "the plain tensor is none")
 
 
-@clause("TRAIN-4", start_methods=("fork",))
+@clause("TRAIN-4", start_methods=("fork",), vary=("strategy", "start_method"))
 def test_module_shared_before_a_fork_trains_in_the_child(owner):
     """The owner shares a module and forks; the child writes to its parameters."""
     module = owner.make_module(LAYER)
@@ -150,7 +150,7 @@ def test_module_shared_before_a_fork_trains_in_the_child(owner):
     check.equal(found, expected, "the owner reads the writes of the child")
 
 
-@clause("TRAIN-4", start_methods=("fork",))
+@clause("TRAIN-4", start_methods=("fork",), vary=("strategy", "start_method"))
 def test_two_children_train_one_module(owner):
     """The owner shares a module and forks twice; the children write in turn."""
     module = owner.make_module({"weight": [15, 16, 17]})
@@ -160,7 +160,12 @@ def test_two_children_train_one_module(owner):
     check_shared_memory(*weights, owner.parameters(module)["weight"])
 
 
-@clause("TRAIN-4", profiles=("grad",), start_methods=("fork",))
+@clause(
+    "TRAIN-4",
+    profiles=("grad",),
+    start_methods=("fork",),
+    vary=("strategy", "start_method"),
+)
 def test_frozen_parameter_of_a_shared_module_is_shared(owner):
     """The owner freezes one parameter, shares and forks; the child writes to both."""
     module = owner.make_module(LAYER)
@@ -172,7 +177,7 @@ def test_frozen_parameter_of_a_shared_module_is_shared(owner):
         check_shared_memory(theirs[name], own[name])
 
 
-@clause("TRAIN-5", vary=("strategy",))
+@clause("TRAIN-5")
 def test_module_arrives_with_its_buffers_shared(sender, receiver, channel):
     """The sender sends a module; both sides write to each of its buffers."""
     module = make_with_buffers(sender)
@@ -186,7 +191,7 @@ def test_module_arrives_with_its_buffers_shared(sender, receiver, channel):
     check.equal(found, LAYER, "the parameters are as they were")
 
 
-@clause("TRAIN-5", vary=("strategy",))
+@clause("TRAIN-5")
 def test_buffers_in_a_state_dict_arrive_shared(sender, receiver, channel):
     """The sender sends a state_dict; both sides write, and the module reads it."""
     module = make_with_buffers(sender)
@@ -197,7 +202,7 @@ def test_buffers_in_a_state_dict_arrive_shared(sender, receiver, channel):
         check_shared_memory(arrived[name], ours[name])
 
 
-@clause("TRAIN-6", profiles=("share",), vary=("strategy",))
+@clause("TRAIN-6", profiles=("share",))
 def test_buffers_are_shared_in_place(owner, peer):
     """Owner and peer take the buffers of a module, share it, and take them again."""
     for actor in (owner, peer):
@@ -213,7 +218,7 @@ def test_buffers_are_shared_in_place(owner, peer):
             check(after[name].same_object_as(before[name]), "and is the same object")
 
 
-@clause("TRAIN-6", start_methods=("fork",))
+@clause("TRAIN-6", start_methods=("fork",), vary=("strategy", "start_method"))
 def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
     """The owner shares a module and forks; child and owner write to its buffers."""
     module = make_with_buffers(owner)
@@ -230,7 +235,13 @@ def members_of(actor, module):
     return actor.parameters(module) | actor.buffers(module)
 
 
-@clause("TRAIN-4", "TRAIN-6", profiles=("share",), start_methods=("fork",))
+@clause(
+    "TRAIN-4",
+    "TRAIN-6",
+    profiles=("share",),
+    start_methods=("fork",),
+    vary=("strategy", "start_method"),
+)
 def test_module_that_is_shared_again_shares_what_is_new(owner):
     """The owner shares a module, replaces tensors and adds some, and shares it again.
 
@@ -255,15 +266,7 @@ def test_module_that_is_shared_again_shares_what_is_new(owner):
         check_shared_memory(tensor, before[name])
 
 
-@clause(
-    "TRAIN-1",
-    "TRAIN-5",
-    "RESHARE-2",
-    "RESHARE-5",
-    vary=("strategy",),
-    pairwise=True,
-    mainly="TRAIN-1",
-)
+@clause("TRAIN-1", "TRAIN-5", "RESHARE-2", "RESHARE-5", pairwise=True, mainly="TRAIN-1")
 def test_module_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel
 ):
@@ -284,14 +287,7 @@ def test_module_is_one_memory_however_often_it_is_sent(
         check_shared_memory(*(one[name] for one in found))
 
 
-@clause(
-    "TRAIN-1",
-    "TRAIN-2",
-    "TRAIN-5",
-    "RESHARE-6",
-    vary=("strategy",),
-    mainly="TRAIN-1",
-)
+@clause("TRAIN-1", "TRAIN-2", "TRAIN-5", "RESHARE-6", mainly="TRAIN-1")
 def test_module_named_with_its_tensors_arrives_as_one(sender, receiver):
     """A message names a module twice, one of its tensors, and its state_dict."""
     module = make_with_buffers(sender)
@@ -313,14 +309,7 @@ PARAMETER_SIZES = (1, 0, 2, 1023, 1024, 1025, 5000)
 BUFFER_SIZES = {"none": 0, "one": 1, "many": 3000}
 
 
-@clause(
-    "TRAIN-1",
-    "TRAIN-5",
-    "TRAIN-6",
-    vary=("strategy",),
-    pairwise=True,
-    mainly="TRAIN-1",
-)
+@clause("TRAIN-1", "TRAIN-5", "TRAIN-6", pairwise=True, mainly="TRAIN-1")
 def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
     """Modules have many parameters and buffers, of no elements and of more than a page.
 
@@ -365,7 +354,13 @@ def test_module_among_the_arguments_of_a_process_is_shared(owner):
         check_shared_memory(tensor, theirs[name])
 
 
-@clause("TRAIN-1", "START-4", start_methods=("fork",), private=True)
+@clause(
+    "TRAIN-1",
+    "START-4",
+    start_methods=("fork",),
+    private=True,
+    vary=("strategy", "start_method"),
+)
 def test_module_that_was_not_shared_is_private_after_a_fork(owner):
     """A child inherits a module that nobody has shared, and sends its own back."""
     module = make_with_buffers(owner)
@@ -380,7 +375,7 @@ def test_module_that_was_not_shared_is_private_after_a_fork(owner):
             check_private_memory(tensor, ours[name])
 
 
-@clause("TRAIN-3", profiles=("grad",), vary=("strategy",), pairwise=True)
+@clause("TRAIN-3", profiles=("grad",), pairwise=True)
 def test_parameter_is_one_each_time_it_arrives(sender, receiver, bystander, channel):
     """Parameters are frozen and freed between sends, and go back and on."""
     module = sender.make_module(LAYER)
@@ -401,7 +396,7 @@ def test_parameter_is_one_each_time_it_arrives(sender, receiver, bystander, chan
         check.equal(own["weight"].requires_grad(), flag, "the sender's is as it was")
 
 
-@clause("GRAD-2", "GRAD-3", profiles=("modules",), vary=("strategy",), pairwise=True)
+@clause("GRAD-2", "GRAD-3", profiles=("modules",), pairwise=True)
 def test_grads_of_parameters_arrive_with_their_module(sender, receiver, channel):
     """The sender sends a module of which one parameter has a grad, twice."""
     module = sender.make_module(LAYER)
@@ -432,7 +427,7 @@ def make_with_grads(actor):
     return module, {name: parameters[name].grad() for name in GRAD_VALUES}
 
 
-@clause("TRAIN-7", profiles=("grad", "share"), vary=("strategy",))
+@clause("TRAIN-7", profiles=("grad", "share"))
 def test_grads_of_a_module_are_shared_in_place(owner, peer):
     """Owner and peer share a module with grads, and take the grads before and after."""
     for actor in (owner, peer):
@@ -450,7 +445,12 @@ def test_grads_of_a_module_are_shared_in_place(owner, peer):
         check.equal(none, None, "a parameter without grad has none")
 
 
-@clause("TRAIN-7", profiles=("grad",), start_methods=("fork",))
+@clause(
+    "TRAIN-7",
+    profiles=("grad",),
+    start_methods=("fork",),
+    vary=("strategy", "start_method"),
+)
 def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
     """The owner shares a module with grads and forks twice; all three write to them."""
     module, grads = make_with_grads(owner)
@@ -466,7 +466,12 @@ def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
         check.equal(found, values, "the parameters are as they were")
 
 
-@clause("TRAIN-7", profiles=("grad", "share"), start_methods=("fork",))
+@clause(
+    "TRAIN-7",
+    profiles=("grad", "share"),
+    start_methods=("fork",),
+    vary=("strategy", "start_method"),
+)
 def test_grads_that_came_after_a_module_was_shared_are_shared_with_it_again(owner):
     """The owner shares a module, sets grads, shares it, sets others, and once more.
 

@@ -40,7 +40,7 @@ def corners(layout):
     return [(0,) * len(layout.shape), tuple(length - 1 for length in layout.shape)]
 
 
-@clause("VIEW-1", vary=("strategy",))
+@clause("VIEW-1")
 def test_view_arrives_with_its_window_and_values(sender, receiver, layout):
     """The sender sends a view of a base of distinct values; the receiver reads it."""
     base = sender.make(list(range(100, 124)))
@@ -60,7 +60,7 @@ LENGTH_ONE_LAYOUTS = (
 """Layouts that are not contiguous and have a dimension of length 1."""
 
 
-@clause("VIEW-1", views=("steps",), vary=("strategy",))
+@clause("VIEW-1", views=("steps",))
 def test_view_with_a_dimension_of_one_element_arrives_with_its_strides(
     sender, receiver, channel
 ):
@@ -82,7 +82,7 @@ LAYOUTS_OF_MANY_DIMENSIONS = (
 """Layouts of views of a tensor of 600 elements, by their numbers of dimensions."""
 
 
-@clause("VIEW-1", views=("steps",), vary=("strategy",))
+@clause("VIEW-1", views=("steps",))
 def test_view_of_many_dimensions_arrives_with_its_window(
     sender, receiver, implementation
 ):
@@ -96,7 +96,7 @@ def test_view_of_many_dimensions_arrives_with_its_window(
         check.equal(arrived.values(), view.values(), f"the values of {layout.name}")
 
 
-@clause("VIEW-1", vary=("strategy",), dtypes=("int64",))
+@clause("VIEW-1", dtypes=("int64",))
 def test_views_arrive_over_each_channel(sender, receiver, channel, implementation):
     """The sender sends a view of each layout; the receiver reads them by index."""
     layouts = layouts_of(implementation)
@@ -119,7 +119,13 @@ def other_value(value, dtype):
     return not value if dtype == "bool" else value + 50
 
 
-@clause("VIEW-1", "VIEW-5", pairwise=True, mainly="VIEW-1")
+@clause(
+    "VIEW-1",
+    "VIEW-5",
+    pairwise=True,
+    mainly="VIEW-1",
+    vary=("strategy", "start_method"),
+)
 def test_view_of_each_dtype_arrives_on_each_way(
     sender, receiver, channel, dtype, layout
 ):
@@ -132,7 +138,13 @@ def test_view_of_each_dtype_arrives_on_each_way(
     check.equal(arrived.values(), view.values(), "the values are the view's")
 
 
-@clause("VIEW-2", "VIEW-6", pairwise=True, mainly="VIEW-2")
+@clause(
+    "VIEW-2",
+    "VIEW-6",
+    pairwise=True,
+    mainly="VIEW-2",
+    vary=("strategy", "start_method"),
+)
 def test_view_of_each_dtype_is_shared_on_each_way(
     sender, receiver, channel, dtype, layout
 ):
@@ -150,7 +162,7 @@ def test_view_of_each_dtype_is_shared_on_each_way(
     check.equal(found, expected[place], "the receiver reads what the sender wrote")
 
 
-@clause("VIEW-2", vary=("strategy",))
+@clause("VIEW-2")
 def test_write_through_a_received_view_lands_on_its_element(sender, receiver, layout):
     """The receiver writes to both ends of a view; the sender reads its whole base."""
     expected = list(range(100, 124))
@@ -162,7 +174,7 @@ def test_write_through_a_received_view_lands_on_its_element(sender, receiver, la
         check.equal(base.values(), expected, "that element changed and no other")
 
 
-@clause("VIEW-2", vary=("strategy",), dtypes=("float64",))
+@clause("VIEW-2", dtypes=("float64",))
 def test_writes_to_the_base_are_read_through_received_views(
     sender, receiver, channel, implementation
 ):
@@ -177,7 +189,7 @@ def test_writes_to_the_base_are_read_through_received_views(
             check.equal(arrived.read(index), written, "the view reads the write")
 
 
-@clause("VIEW-2", "SHARE-1", "SHARE-2", vary=("strategy",), mainly="VIEW-2")
+@clause("VIEW-2", "SHARE-1", "SHARE-2", mainly="VIEW-2")
 def test_one_element_of_a_private_storage_of_any_size_is_shared(
     sender, receiver, channel
 ):
@@ -204,7 +216,7 @@ def test_one_element_of_a_private_storage_of_any_size_is_shared(
             actor.drop_all()
 
 
-@clause("VIEW-3", vary=("strategy",))
+@clause("VIEW-3")
 def test_base_and_view_in_one_message_alias_in_the_receiver(sender, receiver, layout):
     """The sender sends base and view together; the receiver writes through each."""
     base = sender.make(list(range(300, 324)))
@@ -217,7 +229,7 @@ def test_base_and_view_in_one_message_alias_in_the_receiver(sender, receiver, la
     check.equal(arrived[1].read(first), 82, "the view reads the write to the base")
 
 
-@clause("VIEW-3", vary=("strategy",), dtypes=("int32",))
+@clause("VIEW-3", dtypes=("int32",))
 def test_views_before_their_base_in_one_message_alias_it(
     sender, receiver, channel, implementation
 ):
@@ -235,7 +247,7 @@ def test_views_before_their_base_in_one_message_alias_it(
             check.equal(found, sign * (2000 + number), "the base reads the write")
 
 
-@clause("VIEW-4", vary=("strategy",))
+@clause("VIEW-4")
 def test_view_sent_after_its_base_aliases_it(sender, receiver, layout):
     """The receiver holds the base when it receives the view; it writes to both."""
     base = sender.make(list(range(400, 424)))
@@ -248,7 +260,7 @@ def test_view_sent_after_its_base_aliases_it(sender, receiver, layout):
     check.equal(second.read(start), 92, "the view reads the write")
 
 
-@clause("VIEW-4", vary=("strategy",), dtypes=("int64",))
+@clause("VIEW-4", dtypes=("int64",))
 def test_base_sent_after_a_view_of_it_aliases_it(
     sender, receiver, channel, implementation
 ):
@@ -275,7 +287,7 @@ def test_dtype_arrives_with_its_extremes(sender, receiver, dtype):
     check.equal(arrived.shape(), tensor.shape(), "the shape is the sender's")
 
 
-@clause("VIEW-5", vary=("strategy",))
+@clause("VIEW-5")
 def test_every_dtype_arrives_in_one_message(sender, receiver, channel, implementation):
     """The sender sends one tensor of each dtype in one dictionary."""
     dtypes = implementation.dtypes
@@ -287,7 +299,7 @@ def test_every_dtype_arrives_in_one_message(sender, receiver, channel, implement
         check.equal(repr(arrived[name].values()), made[name], f"{name} has its values")
 
 
-@clause("VIEW-6", vary=("strategy",))
+@clause("VIEW-6")
 def test_dtype_is_shared_in_both_directions(sender, receiver, dtype):
     """Sender and receiver each write a value of the dtype; the other reads it."""
     values = extremes_of(dtype)
@@ -300,7 +312,7 @@ def test_dtype_is_shared_in_both_directions(sender, receiver, dtype):
     check.equal(repr(arrived.values()), repr(tensor.values()), "both read the same")
 
 
-@clause("VIEW-7", vary=("strategy",), dtypes=("int64", "uint8"))
+@clause("VIEW-7", dtypes=("int64", "uint8"))
 def test_empty_tensor_arrives_and_leaves_the_channel_usable(sender, receiver, channel):
     """The sender sends empty tensors of several shapes and a full one after each."""
     for shape, dtype in [((0,), "float32"), ((3, 0, 2), "int64"), ((0, 4), "uint8")]:
@@ -313,7 +325,7 @@ def test_empty_tensor_arrives_and_leaves_the_channel_usable(sender, receiver, ch
         check.equal(after.values(), [6, 7, 8], "the next message arrives")
 
 
-@clause("VIEW-7", vary=("strategy",))
+@clause("VIEW-7")
 def test_empty_tensor_arrives_beside_a_full_one(sender, receiver):
     """The sender sends an empty tensor, a full one and the empty one again."""
     empty, full = sender.make([], shape=(0, 5)), sender.make([9, 10])
@@ -323,7 +335,7 @@ def test_empty_tensor_arrives_beside_a_full_one(sender, receiver):
     check.equal(arrived[1].values(), [9, 10], "the full one has its values")
 
 
-@clause("VIEW-8", vary=("strategy",))
+@clause("VIEW-8")
 def test_tensor_of_no_dimensions_is_shared(sender, receiver, channel, implementation):
     """Sender and receiver write in turn to tensors of shape () and of each dtype."""
     for dtype in implementation.dtypes:
@@ -332,7 +344,7 @@ def test_tensor_of_no_dimensions_is_shared(sender, receiver, channel, implementa
         check_scalar_shared(tensor, arrived, dtype)
 
 
-@clause("VIEW-8", profiles=("views",), vary=("strategy",))
+@clause("VIEW-8", profiles=("views",))
 def test_view_of_no_dimensions_is_shared(sender, receiver, implementation):
     """The sender sends one element of a base of each dtype as a view of shape ()."""
     window = Layout("element", offset=5, shape=(), strides=())
@@ -367,7 +379,7 @@ def complex_dtype(implementation):
     return names[0] if names else "complex64"
 
 
-@clause("VIEW-9", vary=("strategy",))
+@clause("VIEW-9")
 def test_conjugated_view_arrives_equal_or_is_refused(
     sender, receiver, channel, implementation
 ):
@@ -383,7 +395,7 @@ def test_conjugated_view_arrives_equal_or_is_refused(
             check.equal(arrived.values(), sent.values(), "the values are the sender's")
 
 
-@clause("VIEW-9", vary=("strategy",))
+@clause("VIEW-9")
 def test_conjugated_view_beside_its_base_arrives_equal_or_is_refused(
     sender, receiver, implementation
 ):
@@ -397,7 +409,7 @@ def test_conjugated_view_beside_its_base_arrives_equal_or_is_refused(
         check.equal(arrived[1].values(), [2 - 7j, 4 + 9j], "and so is the conjugate")
 
 
-@clause("VIEW-9", vary=("strategy",))
+@clause("VIEW-9")
 def test_conjugated_view_that_arrives_is_over_the_storage_that_was_sent(
     sender, receiver, implementation
 ):
@@ -422,7 +434,7 @@ def test_conjugated_view_that_arrives_is_over_the_storage_that_was_sent(
             check.equal(found, [7 - 4j, 9 - 6j], "the view is over the base as before")
 
 
-@clause("VIEW-10", vary=("strategy",), dtypes=("int32",), views=REINTERPRETED)
+@clause("VIEW-10", dtypes=("int32",), views=REINTERPRETED)
 def test_views_of_two_dtypes_alias_in_the_receiver(sender, receiver, channel):
     """The receiver writes bits through int32 and reads them through float32."""
     floats = sender.make([1.5, -2.0, 8.25], dtype="float32")
@@ -436,7 +448,7 @@ def test_views_of_two_dtypes_alias_in_the_receiver(sender, receiver, channel):
     check.equal(arrived[1].dtype(), "int32", "the second has its dtype")
 
 
-@clause("VIEW-10", vary=("strategy",), dtypes=("int32", "uint8"), views=REINTERPRETED)
+@clause("VIEW-10", dtypes=("int32", "uint8"), views=REINTERPRETED)
 def test_view_of_another_item_size_aliases_in_the_receiver(sender, receiver):
     """The receiver writes a byte of one element and reads the element."""
     numbers = sender.make([1, 2, 3], dtype="int32")
@@ -447,7 +459,7 @@ def test_view_of_another_item_size_aliases_in_the_receiver(sender, receiver):
     check.equal(arrived["numbers"].values(), [1, 1026, 3], "the element has the byte")
 
 
-@clause("VIEW-2", vary=("strategy",))
+@clause("VIEW-2")
 def test_received_view_that_is_sent_back_lands_on_its_element(
     sender, receiver, implementation
 ):
@@ -483,7 +495,7 @@ CONJUGATED_LAYOUTS = (
 )
 
 
-@clause("VIEW-9", profiles=("views",), vary=("strategy",), pairwise=True)
+@clause("VIEW-9", profiles=("views",), pairwise=True)
 def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
     sender, receiver, channel, implementation
 ):
@@ -528,13 +540,7 @@ def bit_complete_dtypes(dtypes):
     return [name for name in dtypes if name not in BIT_INCOMPLETE]
 
 
-@clause(
-    "VIEW-10",
-    vary=("strategy",),
-    pairwise=True,
-    dtypes=("float64",),
-    views=REINTERPRETED,
-)
+@clause("VIEW-10", pairwise=True, dtypes=("float64",), views=REINTERPRETED)
 def test_views_of_every_dtype_alias_in_one_message_and_in_several(
     sender, receiver, channel, implementation
 ):

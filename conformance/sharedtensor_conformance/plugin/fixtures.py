@@ -6,14 +6,13 @@ of a fixture stays valid for each execution of a case.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from zlib import crc32
 
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.chapters import aliasing_histories, lifetime_histories
+from sharedtensor_conformance.chapters.random_histories import run_histories
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage import Stage
@@ -96,34 +95,11 @@ def receiver(owner: ActorProxy, peer: ActorProxy, direction: str) -> ActorProxy:
 
 
 @pytest.fixture
-def histories(
-    stage: Stage, request: pytest.FixtureRequest
-) -> Callable[[list[str]], None]:
-    """A function that runs random histories of the given kinds of steps."""
-    given = request.config.option
-    seed = _seed(given, stage)
-    return lambda kinds: aliasing_histories.run_histories(
-        stage, kinds, given.histories, seed
-    )
+def histories(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """A function that runs random histories of a family.
 
-
-@pytest.fixture
-def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """A function that runs random histories of a family, in processes of their own.
-
-    An owner is used for one history after another, until one of them ends it.
+    Their seed differs between configurations.
     """
     given = request.config.option
-
-    def run(family: str) -> None:
-        # Not outside: a case that cannot run has no start method.
-        cost = lifetime_histories.RELATIVE_COST[stage.configuration.start_method]
-        count = max(1, given.histories // cost)
-        lifetime_histories.run_histories(stage, family, count, _seed(given, stage))
-
-    return run
-
-
-def _seed(given: argparse.Namespace, stage: Stage) -> int:
-    """Return the seed of the histories; it differs between configurations."""
-    return int(given.history_seed) + crc32(stage.configuration.id.encode())
+    seed = int(given.history_seed) + crc32(stage.configuration.id.encode())
+    return lambda family: run_histories(stage, family, given.histories, seed)

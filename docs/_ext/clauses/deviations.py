@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharedtensor_conformance.adapters.torch_patches import FIXES
 from sharedtensor_conformance.report.causes import (
     Cause,
     CausesError,
@@ -29,10 +28,12 @@ from sharedtensor_conformance.report.expectations import (
     load_expectations,
 )
 from sphinx.errors import ExtensionError
+from torch_patches import FIXES
 
 from clauses.known import FOLDER
 from clauses.outcomes import Outcome, outcome_in
 from clauses.reports import Column
+from clauses.shown_files import text_of
 
 RECORDS = Path("docs", "reports", "causes")
 PROJECTS = {
@@ -153,7 +154,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
         if not about:
             continue  # it is about other releases
         file = FOLDER / REPRODUCERS / name / f"{program}.py"
-        text = (root / file).read_text(encoding="utf-8")
+        text = text_of(root, file.as_posix())
         broken = _clauses(column, about, file.as_posix())
         reports.append(
             Report(

@@ -23,6 +23,8 @@ from sphinx.roles import XRefRole
 from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
 
+from clauses.shown_files import is_shown
+
 NAME = "spec"
 SOURCE_PAGES = "source"
 
@@ -141,7 +143,7 @@ def source_reference(
 ) -> nodes.Node | None:
     """Return the link to a line of a file, such as ``spec/grad.md#L12``."""
     file, _, line = target.partition("#")
-    if not (env.clauses_root / file).is_file():
+    if not is_shown(env.clauses_root, file):
         return None
     if builder.format != "html":
         return contnode

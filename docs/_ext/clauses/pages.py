@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from clauses.domain import NAME, SOURCE_PAGES
+from clauses.shown_files import is_shown, text_of
 
 
 def linked_files(env: BuildEnvironment) -> set[str]:
@@ -30,7 +31,7 @@ def linked_files(env: BuildEnvironment) -> set[str]:
     found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
     for targets in env.domaindata[NAME]["sources"].values():
         found.update(target.partition("#")[0] for target in targets)
-    return {file for file in found if (env.clauses_root / file).is_file()}
+    return {file for file in found if is_shown(env.clauses_root, file)}
 
 
 def programs(env: BuildEnvironment) -> set[str]:
@@ -44,7 +45,7 @@ def programs(env: BuildEnvironment) -> set[str]:
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the source pages: their name, context and template."""
     for file in sorted(linked_files(app.env)):
-        text = (app.env.clauses_root / file).read_text(encoding="utf-8")
+        text = text_of(app.env.clauses_root, file)
         title, code = html.escape(file), marked_up(file, text)
         body = f'<h1>{title}</h1>\n<div class="source-page">{code}</div>'
         yield f"{SOURCE_PAGES}/{file}", {"title": title, "body": body}, "page.html"

@@ -13,12 +13,12 @@ from importlib.resources import files
 from statistics import median, quantiles
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches import FIXES
 from sphinx.environment import BuildEnvironment
+from torch_patches import FIXES
 
 from records.costs import Record, run_of
 
-PACKAGE = "sharedtensor_conformance.adapters.torch_patches"
+PACKAGE = "torch_patches"
 SHARED = ("cargo", "segments", "replacing")
 PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
 

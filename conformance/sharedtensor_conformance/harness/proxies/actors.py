@@ -24,12 +24,21 @@ from sharedtensor_conformance.harness.proxies.calls import (
     Remote,
     Requester,
 )
-from sharedtensor_conformance.harness.proxies.module import ModuleProxy
 from sharedtensor_conformance.harness.proxies.system import SystemProxy
 from sharedtensor_conformance.harness.threads import in_a_thread, put_in_parallel
 
 if TYPE_CHECKING:
     from sharedtensor_conformance.harness.stage import Stage
+
+
+class ModuleProxy:
+    """The drop-in module of an actor; every function of the module is a method."""
+
+    def __init__(self, actor: Requester) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *arguments: self._actor.run(Actor.call_module, name, *arguments)
 
 
 class ActorProxy(Requester):

@@ -104,7 +104,8 @@ class Requester:
             NotRun: the configuration cannot run here.
             ActorDied, DeadlineExceeded, RemoteRaised: it could not be started.
         """
-        self.host.starter.ensure(self.process)
+        if self.process.wire is None:
+            self.host.starter.ensure(self.process)
 
     def run(
         self,
