@@ -4,7 +4,7 @@ import json
 
 import pytest
 import tiny_project
-from test_extension import text_of
+from tiny_report import text_of
 
 CHANGED = {
     "docs/conf.py": tiny_project.FILES["docs/conf.py"].replace(
@@ -16,8 +16,7 @@ CHANGED = {
         "```{include} ../../spec/tiny.md\n```\n\n## Notes\n\nSee [](#notes).\n"
     ),
     "docs/spec/whole.md": (
-        "---\nnosearch: true\none-page: true\n---\n# Whole\n\n"
-        "```{one-page}\ntiny\n```\n"
+        "---\nnosearch: true\n---\n# Whole\n\n```{one-page}\ntiny\n```\n"
     ),
 }
 
@@ -67,7 +66,7 @@ def test_one_page_is_not_found_by_the_search(exported):
 def test_clauses_are_there_as_json_with_their_text(exported):
     clauses = json.loads(exported.page("clauses.json"))
     assert [one["id"] for one in clauses] == ["TINY-1", "TINY-2"]
-    assert clauses[0]["text"] == "The normative **words**."
+    assert clauses[0]["text"] == "Two tensors over one storage, `tensor` and **words**."
     assert clauses[0]["tests"][0]["name"] == "test_receiver_sees_the_write"
     assert clauses[1]["no_code"] == "The kernel does it."
 

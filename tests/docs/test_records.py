@@ -33,7 +33,6 @@ ROUNDS = {
 def html_of(monkeypatch):
     """Return what a template makes of records, without a site around it."""
     pytest.importorskip("sphinx", reason="its nodes show what templates make")
-    pytest.importorskip("matplotlib", reason="it draws the plot")
     monkeypatch.syspath_prepend(tiny_project.EXTENSIONS)
     from clauses.rendering import written
     from records import plot
@@ -44,9 +43,10 @@ def html_of(monkeypatch):
             "record": record,
             "records": records,
             "links": SimpleNamespace(to=Markup),
+            "plot": plot,
             **more,
         }
-        return written(f"{template}.html", plot=plot.picture_of, **content)
+        return written(f"{template}.html", **content)
 
     return shown
 
@@ -200,14 +200,16 @@ def test_runs_of_the_suite_name_order_idle_time_and_cases_that_did_not_pass(word
     assert row in shown
 
 
-def test_rounds_are_drawn_in_the_colours_of_the_page(html_of):
-    page = html_of("soak-plot", None, records={"rounds-file_system": ROUNDS})
+def test_rounds_are_drawn_as_a_line_for_each_process_over_one_scale(html_of):
+    more = {**STEADY, "memory": [2048, 4096, 3072]}
+    rising = ROUNDS | {"samples": ROUNDS["samples"] | {"owner": more}}
+    page = html_of("soak-plot", None, records={"rounds-file_system": rising})
     assert page.count("<svg") == 1
     assert 'aria-label="What owner, peer and manager hold' in page
-    for role in ("owner", "peer", "manager"):
-        assert f"var(--soak-{role})" in page
-    assert "currentColor" in page
-    assert "#0102" not in page
+    lines = re.findall(r'class="soak-(owner|peer|manager)" points="([\d.]+,.*?)"', page)
+    assert [role for role, _ in lines].count("peer") == 5  # the legend has one
+    assert ("owner", "86.7,45.2 173.3,10.4 260.0,27.8") in lines
+    assert re.search(r"memory, MiB.*?>4</text>", page, re.DOTALL)
 
 
 def test_rehearsal_is_never_shown_as_a_device(words_of):

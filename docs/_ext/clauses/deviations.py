@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,14 +146,15 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     except (CausesError, ExpectationsError) as error:
         raise ExtensionError(str(error)) from error
     run, outputs = _recorded(root, name)
-    left = _left(root, patched)
+    fixes = _Patched(root, patched)
     reports = []
     for program, cause in facts.causes.items():
         about = [e for e in entries if e.reproducer == f"{name}/{program}.py"]
         if not about:
             continue  # it is about other releases
         file = FOLDER / REPRODUCERS / name / f"{program}.py"
-        text = (root / file).read_text(encoding="utf-8")
+        printed = outputs.get(program, {})
+        text = recorded_text(root / file, printed, command(name))
         broken = _clauses(column, about, file.as_posix())
         reports.append(
             Report(
@@ -162,12 +163,12 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
                 title=title_of(text),
                 file=file.as_posix(),
                 program=text,
-                output=_output(outputs, program, text, name),
+                output=printed["output"],
                 happens=_happens(about),
                 cause=cause,
                 clauses=broken,
                 threads=tuple(dict.fromkeys(e.link for e in about if e.link)),
-                repaired=_repaired(patched, left, broken, about[0].reproducer),
+                repaired=fixes.repairs(broken, about[0].reproducer),
                 run=run,
             )
         )
@@ -211,40 +212,54 @@ def _recorded(root: Path, name: str) -> tuple[Run, Mapping[str, Mapping[str, str
         machine = (found[key] for key in ("date", "version", "python", "kernel"))
         return Run(*machine, found["lines"]), found["programs"]
     except (OSError, ValueError, KeyError) as error:
-        raise ExtensionError(f"{file} is no record; {_how(name)}") from error
+        said = f"{file} is no record; write it with: {command(name)}"
+        raise ExtensionError(said) from error
 
 
-def _output(
-    outputs: Mapping[str, Mapping[str, str]], program: str, text: str, name: str
-) -> str:
-    found = outputs.get(program, {"sha256": "", "output": ""})
-    if found["sha256"] != hashlib.sha256(text.encode()).hexdigest():
-        said = f"the record of {name} has no run of the present {program}.py"
-        raise ExtensionError(f"{said}; {_how(name)}")
-    return found["output"]
+def recorded_text(program: Path, run: Mapping[str, str], how: str) -> str:
+    """Return the text of a program, of which a run is recorded.
+
+    Args:
+        run: the record; empty where there is none.
+        how: the command that records a run.
+
+    Raises:
+        ExtensionError: the program is not there, or is not the one that was run.
+    """
+    try:
+        text = program.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ExtensionError(f"{program} was recorded and is missing") from error
+    if hashlib.sha256(text.encode()).hexdigest() != run.get("sha256"):
+        said = f"the record has no run of the present {program.name}"
+        raise ExtensionError(f"{said}; write it with: {how}")
+    return text
 
 
-def _how(name: str) -> str:
-    out = (RECORDS / f"{name}.json").as_posix()
-    return f"write it with: python ci/run_causes.py {name} --out={out}"
+def command(name: str, *options: str) -> str:
+    """Return the command that records runs of the programs of an implementation."""
+    out = (RECORDS / f"{'-'.join([name, *options])}.json").as_posix()
+    given = "".join(f" --{option}" for option in options)
+    return f"python ci/run_causes.py {name}{given} --out={out}"
 
 
-def _repaired(
-    patched: Column | None, left: Collection[str], broken: Iterable[str], program: str
-) -> bool | None:
-    """Return whether the fixes leave no deviation that has this program."""
-    judged = {Outcome.HELD, Outcome.BROKEN}
-    if patched is None or not judged & {outcome_in(patched, id) for id in broken}:
-        return None
-    return program not in left
+class _Patched:
+    """What an implementation leaves broken when it is judged with fixes."""
 
+    def __init__(self, root: Path, column: Column | None) -> None:
+        self.column = column
+        self.left: set[str] = set()
+        if column:
+            file = root / FOLDER / f"{column.name}.toml"
+            self.left = {entry.reproducer for entry in load_expectations(file).entries}
 
-def _left(root: Path, patched: Column | None) -> frozenset[str]:
-    """Return the programs of the deviations that the fixes leave."""
-    if patched is None:
-        return frozenset()
-    entries = load_expectations(root / FOLDER / f"{patched.name}.toml").entries
-    return frozenset(entry.reproducer for entry in entries)
+    def repairs(self, broken: Iterable[str], program: str) -> bool | None:
+        """Return whether no deviation is left that has this program."""
+        judged = {Outcome.HELD, Outcome.BROKEN}
+        column = self.column
+        if column is None or not judged & {outcome_in(column, id) for id in broken}:
+            return None
+        return program not in self.left
 
 
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ the page of each project.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clauses.deviations import Deviating, Report
@@ -26,31 +26,14 @@ class Finding:
         return next(iter(self.reports.values())).title
 
 
-def findings(known: Mapping[str, Deviating], chapters: Sequence[str]) -> list[Finding]:
-    """Return the deviations of all projects, in the order of the clauses."""
+def findings(known: Mapping[str, Deviating], order: Sequence[str]) -> list[Finding]:
+    """Return the deviations of all projects; `order` has the ids of all clauses."""
     found: dict[str, dict[str, Report]] = {}
     for project, deviating in known.items():
         for report in deviating.reports:
             found.setdefault(report.name, {})[project] = report
-    every = [
-        Finding(reports, in_order(clauses_of(reports.values()), chapters))
-        for reports in found.values()
-    ]
-    return sorted(every, key=lambda one: [place(id, chapters) for id in one.clauses])
-
-
-def clauses_of(reports: Iterable[Report]) -> set[str]:
-    """Return the clauses that some report is about."""
-    return {id for report in reports for id in report.clauses}
-
-
-def in_order(clauses: Iterable[str], chapters: Sequence[str]) -> list[str]:
-    """Return clauses as the specification has them."""
-    return sorted(clauses, key=lambda id: place(id, chapters))
-
-
-def place(clause: str, chapters: Sequence[str]) -> tuple[int, str, int]:
-    """Return the place of a clause; chapters that are not configured come last."""
-    chapter, _, number = clause.partition("-")
-    known = chapters.index(chapter) if chapter in chapters else len(chapters)
-    return known, chapter, int(number)
+    every = []
+    for reports in found.values():
+        broken = {id for report in reports.values() for id in report.clauses}
+        every.append(Finding(reports, sorted(broken, key=order.index)))
+    return sorted(every, key=lambda one: [order.index(id) for id in one.clauses])

@@ -68,19 +68,14 @@ def about_a_clause_by_chance(
 
 
 class Deviations:
-    """The known deviations of the implementation that one run judged."""
+    """The known deviations of the implementation that one run judged.
 
-    def __init__(self, expectations: Expectations) -> None:
-        self._expectations = expectations
+    Raises:
+        ExtensionError: the file of expectations that the run used is malformed.
+    """
 
-    @classmethod
-    def of_run(cls, root: Path, run: Run) -> Deviations:
-        """Return those of the file that `run` used, where the repository has it.
-
-        Raises:
-            ExtensionError: the file is malformed.
-        """
-        return cls(expectations_of(root, run))
+    def __init__(self, root: Path, run: Run) -> None:
+        self._expectations = expectations_of(root, run)
 
     def by_chance(self, version: str) -> Iterator[tuple[str, Deviation]]:
         """Yield the clauses that `version` breaks though not in each run, and why."""

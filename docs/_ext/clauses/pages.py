@@ -12,39 +12,16 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.lexers.special import TextLexer
 from pygments.util import ClassNotFound
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 
 from clauses.domain import NAME, SOURCE_PAGES
 
 
-def linked_files(env: BuildEnvironment) -> set[str]:
-    """Return the files that some page links to, by their path from the root."""
-    citations = env.clauses_evidence.everything()
-    found = {citation.file for citation in citations}
-    found.update(place.file for one in citations for place in one.replaces)
-    examples = env.clauses_examples.values()
-    found.update(place.file for one in examples for place in one.calls)
-    known = env.clauses_deviations.values()
-    found.update(report.file for deviating in known for report in deviating.reports)
-    found.update(programs(env))
-    found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
-    for targets in env.domaindata[NAME]["sources"].values():
-        found.update(target.partition("#")[0] for target in targets)
-    return {file for file in found if (env.clauses_root / file).is_file()}
-
-
-def programs(env: BuildEnvironment) -> set[str]:
-    """Return the files with programs that show deviations."""
-    columns = env.clauses_columns
-    judged = (one for column in columns for one in column.judgements.values())
-    causes = {cause for judgement in judged for cause in judgement.causes}
-    return {cause.program for cause in causes if cause.program}
-
-
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the source pages: their name, context and template."""
-    for file in sorted(linked_files(app.env)):
-        text = (app.env.clauses_root / file).read_text(encoding="utf-8")
+    root, linked = app.env.domains[NAME].backing.root, app.env.domains[NAME].linked
+    chapters = {f"spec/{path.name}" for path in root.glob("spec/*.md")}
+    for file in sorted(linked | chapters):
+        text = (root / file).read_text(encoding="utf-8")
         title, code = html.escape(file), marked_up(file, text)
         body = f'<h1>{title}</h1>\n<div class="source-page">{code}</div>'
         yield f"{SOURCE_PAGES}/{file}", {"title": title, "body": body}, "page.html"
@@ -58,7 +35,8 @@ def marked_up(file: str, text: str) -> str:
         anchorlinenos=True,
         linespans="line",
     )
-    return highlight(text, lexer_for(file), formatter).replace('id="L-', 'id="L')
+    made = highlight(text, lexer_for(file), formatter)
+    return made.replace('id="L-', 'id="L').replace('href="#L-', 'href="#L')
 
 
 def lexer_for(file: str) -> Any:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from docutils import nodes
-from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.clauses import Clause, load_clauses
 from sharedtensor_conformance.report.groups import Group, groups_of
+from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import (
+    STAND_INS,
     Case,
     Report,
     ReportError,
@@ -27,10 +29,32 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.verdicts import Need, Verdict
 from sphinx.errors import ExtensionError
 
-from clauses.known import Deviation, Deviations
+from clauses.known import HELD_THIS_TIME, Deviation, Deviations
 
 SHOWN = 3
 """How many broken cases of a clause are shown with their evidence."""
+
+SYMBOLS = {
+    Verdict.PASS: "✓",
+    Verdict.FAIL: "✗",
+    Verdict.CRASH: "✗",
+    Verdict.HANG: "✗",
+    Verdict.ERROR: "!",
+    Verdict.BLOCKED: "■",
+    Verdict.FOLLOWS: "✗",
+    Verdict.NOT_RUN: "○",
+    Verdict.UNSUPPORTED: "·",
+}
+WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
+NOT_SHOWN = (
+    "This deviation shows in some runs only, and did not show in this one. "
+    "The program shows it every time, so the clause counts as broken."
+)
+
+
+def word_of(verdict: Verdict) -> str:
+    """Return a verdict as a word."""
+    return WORDS.get(verdict, verdict.value)
 
 
 @dataclass
@@ -63,6 +87,65 @@ class Judgement:
     def says_something(self) -> bool:
         """Whether any case was judged, or could not be for a fault."""
         return self.verdict.judged or self.broken
+
+    @property
+    def looks_like(self) -> Verdict:
+        """The verdict that it is shown like: broken if a deviation did not show."""
+        return Verdict.FAIL if self.not_shown else self.verdict
+
+    @property
+    def symbol(self) -> str:
+        """The sign of the verdict."""
+        return SYMBOLS[self.looks_like]
+
+    @property
+    def word(self) -> str:
+        """The verdict as a word; a deviation that did not show is no pass."""
+        if self.not_shown:
+            return HELD_THIS_TIME
+        return NOT_HERE if self.needs else word_of(self.verdict)
+
+    @property
+    def words(self) -> str:
+        """The verdict in words: a known deviation is named as one."""
+        known = (self.broken and self.expected) or self.not_shown
+        return f"{self.word}, known" if known else self.word
+
+    @property
+    def note(self) -> str:
+        """Why the verdict counts as it does, where its cause is not in the report."""
+        if self.needs:
+            return f"Not judged, since {reason(self.needs)}."
+        return NOT_SHOWN if self.not_shown else ""
+
+    @property
+    def known(self) -> list[Deviation]:
+        """The deviations that are known, whether they showed in the run or not."""
+        return [*self.causes, *self.not_shown]
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """The devices that stood in for a real one where the clause was judged."""
+        return sorted(STAND_INS & self.devices)
+
+    @property
+    def tally(self) -> str:
+        """How the cases of the clause are spread over the verdicts."""
+        total, counted = self.cases.total(), self.cases[self.verdict]
+        share = f"{total}" if counted == total else f"{counted} of {total}"
+        cases = "case" if total == 1 else "cases"
+        devices = ", ".join(sorted(self.devices - {"cpu"}))
+        return f" in {share} {cases}" + (f", device {devices}" if devices else "")
+
+    def is_of_another_text(self, clause: Clause) -> bool:
+        """Return whether another text was judged; of what is not claimed none was."""
+        is_judged = self.verdict is not Verdict.UNSUPPORTED
+        return is_judged and self.text_hash != clause.hash
+
+    def has_evidence(self, clause: Clause) -> bool:
+        """Return whether something is behind the verdict."""
+        behind = self.known or self.evidence
+        return bool(behind or self.is_of_another_text(clause))
 
     def add(self, case: Case, known: Deviations) -> None:
         """Count one case, and keep what a broken one left as evidence."""
@@ -98,9 +181,16 @@ class Shown:
     groups: tuple[tuple[Group, Deviation | None], ...]
     cells: tuple[Case, ...]
 
-    def counted(self) -> Counter[Verdict]:
-        """Return how many clauses have each verdict."""
-        return Counter(judgement.verdict for judgement in self.judgements.values())
+    @property
+    def day(self) -> str:
+        """The day of the run."""
+        return self.started.partition("T")[0]
+
+    def counted(self) -> str:
+        """Return in words how many clauses have each verdict."""
+        counts = Counter(judgement.verdict for judgement in self.judgements.values())
+        found = [(counts[one], word_of(one)) for one in SYMBOLS if counts[one]]
+        return ", ".join(f"{count} {word}" for count, word in found)
 
 
 @dataclass(frozen=True)
@@ -117,6 +207,16 @@ class Column:
     def slug(self) -> str:
         """The name as addresses and anchors have it."""
         return nodes.make_id(self.name)
+
+    @property
+    def version(self) -> str:
+        """The version, which the title has after the name."""
+        return self.title.removeprefix(self.name).strip()
+
+    @property
+    def day(self) -> str:
+        """The day of the last run."""
+        return max(report.day for report in self.reports)
 
 
 def columns(reports: Iterable[Shown]) -> list[Column]:
@@ -171,7 +271,7 @@ def read(path: Path, root: Path) -> Shown:
     if report.summary is None:
         raise ExtensionError(f"{path} was cut short: only whole runs are shown")
     subject = report.run.implementation
-    known = Deviations.of_run(root, report.run)
+    known = Deviations(root, report.run)
     groups = groups_of(report.cases, report.summary, load_clauses())
     return Shown(
         name=subject.name,

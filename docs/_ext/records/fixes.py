@@ -16,7 +16,6 @@ from typing import Any
 from sharedtensor_bench.results import Result, read_results
 from sharedtensor_bench.table import busy, circumstances
 from sharedtensor_conformance.adapters.torch_patches import FIXES
-from sphinx.environment import BuildEnvironment
 
 PACKAGE = "sharedtensor_conformance.adapters.torch_patches"
 SHARED = ("cargo", "segments", "replacing")
@@ -24,11 +23,11 @@ COSTS = "reports/torch-fixes.json"
 PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
 
 
-def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
+def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fixes with their lines and costs, and how these were measured."""
-    results = read_results(Path(env.srcdir, COSTS))
+    results = read_results(Path(content["env"].srcdir, COSTS))
     measured = results.results
-    summary = records["torch-patched"].summary
+    summary = content["records"]["torch-patched"].summary
     broken = {id for id, one in summary.clauses.items() if one.verdict.broken}
     return {
         "fixes": [

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from sharedtensor_conformance.clauses import Clause, load_clauses
 from sharedtensor_conformance.evidence import Citation, citing
-from sphinx.environment import BuildEnvironment
 
 T = TypeVar("T")
 
@@ -55,13 +54,12 @@ class Kills:
         return [one for one in self.mutants if ids & set(one.clauses)]
 
 
-def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
+def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return clauses and mutants by chapter, and what came of the mutants."""
-    (outcomes,) = records.values()
-    mutants: list[Citation] = env.clauses_evidence.mutants
+    mutants: list[Citation] = content["backing"].evidence.mutants
     clauses = load_clauses().values()
     return {
-        "kills": Kills(mutants, outcomes),
+        "kills": Kills(mutants, content["record"]),
         "clauses": by_chapter(clauses, lambda clause: clause.chapter),
         "mutants": by_chapter(mutants, lambda one: one.clauses[0].partition("-")[0]),
     }
