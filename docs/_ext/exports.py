@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from clauses.domain import NAME, ONE_PAGE
-from clauses.rendering import written
+from clauses.rendering import Place, written
 from docutils import nodes
 from sharedtensor_conformance.cli.clauses import as_data
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
-
-BACKING = "clause-backing"
-"""The class of what stands under a clause, which the one page leaves out."""
 
 
 class Whole(nodes.General, nodes.Element):
@@ -50,8 +47,9 @@ class PutTogether(SphinxPostTransform):
 
     def _copied(self, page: str) -> nodes.Node:
         section = self.env.get_doctree(page).next_node(nodes.section).deepcopy()
-        for backing in list(section.findall(_is_backing)):
-            backing.parent.remove(backing)
+        for place in list(section.findall(Place)):
+            if place["template"] == "clause-backing":
+                place.parent.remove(place)
         for node in section.findall(nodes.Element):
             if "refdoc" in node:
                 node["refdoc"] = self.env.docname
@@ -66,10 +64,6 @@ class PutTogether(SphinxPostTransform):
         return id if _defined(self.env, id) else f"{Path(page).name}-{id}"
 
 
-def _is_backing(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Element) and BACKING in node.get("classes", [])
-
-
 def _defined(env: Any, id: str) -> bool:
     data = env.domaindata[NAME]
     return id in data["clause"] or id in data["promise"]
@@ -82,12 +76,10 @@ def write_exports(app: Sphinx, error: Exception | None) -> None:
     found = app.env.domaindata[NAME]["clause"].values()
     evidence = app.env.domains[NAME].backing.evidence
     clauses = [as_data(definition.content, evidence) for definition in found]
-    _write(app, "clauses.json", json.dumps(clauses, indent=1) + "\n")
-    _write(app, "llms.txt", listed(app))
-
-
-def _write(app: Sphinx, name: str, text: str) -> None:
-    Path(app.outdir, name).write_text(text, encoding="utf-8")
+    texts = {"clauses.json": json.dumps(clauses, indent=1) + "\n"}
+    texts["llms.txt"] = listed(app)
+    for name, text in texts.items():
+        Path(app.outdir, name).write_text(text, encoding="utf-8")
 
 
 def listed(app: Sphinx) -> str:

@@ -370,13 +370,13 @@ def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
 
 
 def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build):
-    from clauses.pages import Navigation
+    from clauses.pages import navigation
 
-    navigation, made = Navigation(), []
+    share, made = navigation(), []
 
     def shown_on(page):
         context = {"toctree": lambda **options: made.append(page) or f"as on {page}"}
-        navigation.share(None, page, "page.html", context, None)
+        share(None, page, "page.html", context, None)
         return context["toctree"](collapse=False)
 
     for page, first in {

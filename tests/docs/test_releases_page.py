@@ -33,13 +33,8 @@ CHANGED = {
 
 
 @pytest.fixture
-def releases(monkeypatch):
-    """Return the extension's module."""
-    pytest.importorskip("sphinx")
-    monkeypatch.syspath_prepend(str(tiny_project.EXTENSIONS))
-    from clauses import releases
-
-    return releases
+def releases(extension):
+    return extension("clauses.releases")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The table of the fixes of torch: what it says of costs and lines."""
 
 import pytest
-import tiny_project
 from sharedtensor_bench.results import Result
 from sharedtensor_conformance.adapters.torch_patches import FIXES, NAMES
 
@@ -9,13 +8,8 @@ ROW = ("file_descriptor", "new-4KiB-round-trip", "pipe", "fork", "us")
 
 
 @pytest.fixture
-def fixes(monkeypatch):
-    """Return the extension's module."""
-    pytest.importorskip("sphinx")
-    monkeypatch.syspath_prepend(str(tiny_project.EXTENSIONS))
-    from records import fixes
-
-    return fixes
+def fixes(extension):
+    return extension("records.fixes")
 
 
 def test_cost_is_told_in_units_of_torch_alone(fixes):

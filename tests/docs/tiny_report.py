@@ -59,6 +59,8 @@ def write_report(root, name, *cases, hashes=None, file="", started="01", **selec
     summary = judge(run, cases, judged, strict=False, full=full, stale=())
     if hashes:
         run = replace(run, spec=replace(run.spec, hashes=hashes))
-    with ReportWriter(root / "docs" / "reports" / (file or f"{name}.jsonl")) as writer:
+    path = root / "docs/reports" / (file or f"{name}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ReportWriter(path) as writer:
         for line in (run, *cases, summary):
             writer.write(line)

@@ -33,7 +33,8 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import backing, changes, directives, domain, pages, prepared, rendering
+from clauses import changes, directives, domain, pages, prepared, rendering
+from clauses.backing import Backing
 
 SHOWN = (
     "spec/*.md",
@@ -68,7 +69,7 @@ def take_fingerprint(app: Sphinx, config: Config) -> None:
 def gather(app: Sphinx) -> None:
     """Read what backs the clauses, once for the whole build."""
     first = app.config.clauses_implementations
-    app.env.domains[domain.NAME].backing = backing.read(root_of(app), first)
+    app.env.domains[domain.NAME].backing = Backing(root_of(app), first)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

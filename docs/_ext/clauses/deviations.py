@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sharedtensor_conformance.adapters.torch_patches import FIXES
 from sharedtensor_conformance.report.causes import (
@@ -44,25 +45,13 @@ PROJECTS = {
 }
 """The implementations that another project ships, and the name of the project."""
 
+FIELDS = {"date", "version", "python", "kernel", "lines", "programs"}
+"""What a record has."""
+
 PATCHED = {"torch": "torch-patched"}
 """The implementations that are judged with fixes as well, and as what."""
 
 SEE = re.compile(r" \(see [A-Z]+-\d+\)|; see [A-Z]+-\d+")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One recorded run of the programs of an implementation.
-
-    Args:
-        lines: on which line the functions in Python begin, by their places.
-    """
-
-    date: str
-    version: str
-    python: str
-    kernel: str
-    lines: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -75,6 +64,7 @@ class Report:
         clauses: those that it breaks, in the order of their files.
         repaired: whether it is gone with the fixes in Python; None where the clauses
             were not judged with them.
+        run: the record: date, versions, and on which line functions in Python begin.
     """
 
     name: str
@@ -88,7 +78,7 @@ class Report:
     clauses: tuple[str, ...]
     threads: tuple[str, ...]
     repaired: bool | None
-    run: Run
+    run: Mapping[str, Any]
 
     @property
     def fixes(self) -> tuple[str, ...]:
@@ -104,7 +94,7 @@ class Report:
         """Yield where it comes from, each place with its line where that is known."""
         for place in self.cause.where:
             file, _, function = place.partition(": ")
-            line = self.run.lines.get(place)
+            line = self.run["lines"].get(place)
             yield f"`{function}` in `{file}`" + (f", line {line}" if line else "")
 
 
@@ -114,14 +104,6 @@ class Deviating:
 
     reports: tuple[Report, ...]
     promises: Mapping[str, Promise]
-
-    def promised(self) -> list[Report]:
-        """Return those that break a promise."""
-        return [report for report in self.reports if report.cause.promises]
-
-    def unpromised(self) -> list[Report]:
-        """Return those that break none."""
-        return [report for report in self.reports if not report.cause.promises]
 
 
 def read_all(root: Path, columns: Sequence[Column]) -> dict[str, Deviating]:
@@ -142,10 +124,11 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     name, folder = column.name, root / FOLDER / REPRODUCERS
     try:
         facts = load_causes(folder / f"{name}.toml")
-        entries = _applying(root, column)
+        version = column.reports[0].run.implementation.version
+        entries = load_expectations(root / FOLDER / f"{name}.toml").applying_to(version)
     except (CausesError, ExpectationsError) as error:
         raise ExtensionError(str(error)) from error
-    run, outputs = _recorded(root, name)
+    run = _recorded(root, name)
     fixes = _Patched(root, patched)
     reports = []
     for program, cause in facts.causes.items():
@@ -153,7 +136,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
         if not about:
             continue  # it is about other releases
         file = FOLDER / REPRODUCERS / name / f"{program}.py"
-        printed = outputs.get(program, {})
+        printed = run["programs"].get(program, {})
         text = recorded_text(root / file, printed, command(name))
         broken = _clauses(column, about, file.as_posix())
         reports.append(
@@ -173,13 +156,6 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
             )
         )
     return Deviating(tuple(reports), facts.promises)
-
-
-def _applying(root: Path, column: Column) -> Sequence[Expectation]:
-    """Return the expectations of the version that the reports of a column judged."""
-    file = root / FOLDER / f"{column.name}.toml"
-    version = column.reports[0].run.implementation.version
-    return load_expectations(file).applying_to(version)
 
 
 def _clauses(
@@ -205,15 +181,16 @@ def _happens(about: Sequence[Expectation]) -> str:
     return (alone or [SEE.sub("", about[0].cause)])[0]
 
 
-def _recorded(root: Path, name: str) -> tuple[Run, Mapping[str, Mapping[str, str]]]:
+def _recorded(root: Path, name: str) -> dict[str, Any]:
     file = root / RECORDS / f"{name}.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        machine = (found[key] for key in ("date", "version", "python", "kernel"))
-        return Run(*machine, found["lines"]), found["programs"]
-    except (OSError, ValueError, KeyError) as error:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if lacking := FIELDS - set(found):
+            raise ValueError(f"it lacks {', '.join(lacking)}")
+    except (OSError, ValueError) as error:
         said = f"{file} is no record; write it with: {command(name)}"
         raise ExtensionError(said) from error
+    return found
 
 
 def recorded_text(program: Path, run: Mapping[str, str], how: str) -> str:
@@ -265,3 +242,29 @@ class _Patched:
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the fixes of PyTorch that restore some of `clauses`."""
     return tuple(fix.name for fix in FIXES if set(fix.clauses) & set(clauses))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One deviation, as the projects have it, and the clauses that it breaks."""
+
+    reports: Mapping[str, Report]
+    clauses: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """What happens, in a line; the first project names it."""
+        return next(iter(self.reports.values())).title
+
+
+def findings(known: Mapping[str, Deviating], order: Sequence[str]) -> list[Finding]:
+    """Return the deviations of all projects; `order` has the ids of all clauses."""
+    found: dict[str, dict[str, Report]] = {}
+    for project, deviating in known.items():
+        for report in deviating.reports:
+            found.setdefault(report.name, {})[project] = report
+    every = []
+    for reports in found.values():
+        broken = {id for report in reports.values() for id in report.clauses}
+        every.append(Finding(reports, sorted(broken, key=order.index)))
+    return sorted(every, key=lambda one: [order.index(id) for id in one.clauses])

@@ -85,9 +85,7 @@ class ClauseDirective(SphinxDirective):
         box += nodes.title("", "", id, nodes.Text(f" {clause.title}"))
         box += self._properties(clause, source)
         box += self._prose(clause)
-        backing = place("clause-backing", id=clause.id)
-        backing["classes"] = ["clause-backing"]
-        box += backing
+        box += place("clause-backing", id=clause.id)
         return [box]
 
     def _properties(self, clause: Clause, source: str) -> nodes.paragraph:
@@ -236,8 +234,10 @@ def state_machines(_: Backing, __: str) -> Iterator[Section]:
 
 def deviation_reports(backing: Backing, name: str) -> Iterator[Section]:
     """Yield the reports that a project can be sent."""
-    for one in backing.deviations[name].promised():
-        yield one.title, one.anchor, place("deviation", name=name, report=one.name)
+    for one in backing.deviations[name].reports:
+        if one.cause.promises:
+            content = place("deviation", name=name, report=one.name)
+            yield one.title, one.anchor, content
 
 
 def with_code(text: str) -> list[nodes.Node]:

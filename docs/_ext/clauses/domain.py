@@ -226,10 +226,9 @@ def link_clauses(
 
 def verify_evidence(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of a clause without evidence, and of a citation that leads nowhere."""
-    defined = env.domaindata[NAME]["clause"].values()
-    clauses = [definition.content for definition in defined]
-    for problem in problems(clauses, env.domains[NAME].backing.evidence):
-        place = f"{env.domains[NAME].backing.root / problem.file}:{problem.line}"
+    clauses, backing = env.domains[NAME].clauses(), env.domains[NAME].backing
+    for problem in problems(clauses, backing.evidence):
+        place = f"{backing.root / problem.file}:{problem.line}"
         kind = {"type": "clauses", "subtype": problem.kind}
         logger.warning("%s", problem.sentence, location=place, **kind)
 

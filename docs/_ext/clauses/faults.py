@@ -137,12 +137,6 @@ def judgement_of(case: Case | None) -> Judgement:
     return Judgement(case.verdict, case.expected, "")
 
 
-def short(strategy: str) -> str:
-    """Return the initials of a strategy whose name has several words."""
-    words = strategy.split("_")
-    return "".join(word[0] for word in words) if len(words) > 1 else strategy
-
-
 def read(root: Path, tests: Sequence[Citation]) -> FaultTable | None:
     """Return the table of the repository at `root`; None where there is none.
 
@@ -252,12 +246,6 @@ def verify_reports(table: FaultTable, reports: Iterable[Shown]) -> None:
                     report.file.name,
                     case.axes["cell"],
                 )
-
-
-def abbreviated(judged: Iterable[Judged]) -> list[str]:
-    """Return the strategies that are shown by their initials."""
-    names = {name for one in judged for name in one.counted()}
-    return sorted(name for name in names if short(name) != name)
 
 
 def findings(table: FaultTable, judged: Iterable[Judged]) -> dict[Finding, list[Case]]:

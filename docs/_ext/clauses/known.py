@@ -6,7 +6,7 @@ that the run used has the rest, and is part of the repository.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,18 +55,6 @@ def expectations_of(root: Path, run: Run) -> Expectations:
         raise ExtensionError(str(error)) from error
 
 
-def about_a_clause_by_chance(
-    entries: Iterable[Expectation],
-) -> Iterator[Expectation]:
-    """Yield the expectations of what does not show in each run, and is about a clause.
-
-    What one that names a test is about, a case decides.
-    """
-    for entry in entries:
-        if entry.intermittent and entry.clause:
-            yield entry
-
-
 class Deviations:
     """The known deviations of the implementation that one run judged.
 
@@ -78,9 +66,13 @@ class Deviations:
         self._expectations = expectations_of(root, run)
 
     def by_chance(self, version: str) -> Iterator[tuple[str, Deviation]]:
-        """Yield the clauses that `version` breaks though not in each run, and why."""
-        for entry in about_a_clause_by_chance(self._expectations.applying_to(version)):
-            yield entry.clause, _deviation(entry)
+        """Yield the clauses that `version` breaks though not in each run, and why.
+
+        What an expectation that names a test is about, a case decides.
+        """
+        for entry in self._expectations.applying_to(version):
+            if entry.intermittent and entry.clause:
+                yield entry.clause, _deviation(entry)
 
     def of(self, case: Case) -> Deviation | None:
         """Return what is known of `case`; None where nobody expected it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from urllib.parse import urlencode
 
@@ -56,7 +55,8 @@ class Links:
 
     def cited(self, text: str) -> Markup:
         """Return a text with links to the clauses in it."""
-        return Markup(CLAUSE_ID.sub(self._link, str(escape(text))))
+        linked = CLAUSE_ID.sub(lambda found: self.to(found[0]), str(escape(text)))
+        return Markup(linked)
 
     def source(self, file: str, line: int = 0) -> str:
         """Return the address of a file of the repository, or of a line of it."""
@@ -80,9 +80,6 @@ class Links:
         copy = self._app.env.dlfiles.add_file(self._docname, file)
         here = self._app.builder.get_target_uri(self._docname)
         return DOWNLOAD.format(relative_uri(here, f"_downloads/{copy}"), text)
-
-    def _link(self, found: re.Match[str]) -> str:
-        return self.to(found[0])
 
     def _address(self, kind: str, id: str) -> str:
         domain = self._app.env.domains[NAME]

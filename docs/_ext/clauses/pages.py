@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from pygments import highlight
@@ -47,37 +48,30 @@ def lexer_for(file: str) -> Any:
         return TextLexer()
 
 
-class Navigation:
-    """The list of pages beside a source page.
+def navigation() -> Callable[..., None]:
+    """Return what makes the list of pages beside source pages once for each depth.
 
     Its links depend on the depth of the page alone, and making it takes most of the
-    time of a source page. So it is made once for each depth.
+    time of a source page.
     """
+    made: dict[object, str] = {}
 
-    def __init__(self) -> None:
-        self.made: dict[object, str] = {}
-
-    def share(
-        self, app: Sphinx, page: str, template: str, context: Any, _: Any
-    ) -> None:
-        """Put what is made already in place of what makes the list."""
+    def share(app: Sphinx, page: str, template: str, context: Any, _: Any) -> None:
         make = context.get("toctree")
         if make and page.startswith(f"{SOURCE_PAGES}/"):
-            depth = page.count("/")
-            context["toctree"] = lambda **options: self.once(make, depth, options)
+            context["toctree"] = partial(once, make, page.count("/"))
 
-    def once(
-        self, make: Callable[..., str], depth: int, options: dict[str, Any]
-    ) -> str:
-        """Return the list for a depth."""
+    def once(make: Callable[..., str], depth: int, **options: Any) -> str:
         key = depth, *sorted(options.items())
-        if key not in self.made:
-            self.made[key] = make(**options)
-        return self.made[key]
+        if key not in made:
+            made[key] = make(**options)
+        return made[key]
+
+    return share
 
 
 def setup(app: Sphinx) -> None:
     """Register the pages."""
     # Before the theme, which asks for the list at the default priority of 500.
-    app.connect("html-page-context", Navigation().share, priority=400)
+    app.connect("html-page-context", navigation(), priority=400)
     app.connect("html-collect-pages", source_pages)

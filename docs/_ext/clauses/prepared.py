@@ -23,9 +23,15 @@ from sphinx.errors import ExtensionError
 
 from clauses import faults
 from clauses.changes import changes
-from clauses.deviations import PATCHED, PROJECTS, Deviating, Report, fixes_of
+from clauses.deviations import (
+    PATCHED,
+    PROJECTS,
+    Deviating,
+    Report,
+    findings,
+    fixes_of,
+)
 from clauses.domain import NAME
-from clauses.findings import findings
 from clauses.outcomes import Outcome, outcome_in
 from clauses.releases import rows, steps
 from clauses.rendering import PREPARED, Content, written
@@ -72,25 +78,10 @@ def _stand_ins(columns: Iterable[Column]) -> Iterator[str]:
 
 def implementation(content: Content) -> Content:
     """Return what the reports say of the implementation that a page is about."""
-    column = content["backing"].column(content["name"])
-    return {"column": column, "repeat_command": repeat_command}
-
-
-def broken(content: Content) -> Content:
-    """Return the same, and what it breaks."""
-    column = content["backing"].column(content["name"])
     return {
-        **implementation(content),
+        "column": content["backing"].column(content["name"]),
         "main_evidence": main_evidence,
-        "groups": [
-            (report, *found) for report in column.reports for found in report.groups
-        ],
-        "not_shown": [
-            (clause, known)
-            for clause in content["clauses"]
-            if clause.id in column.judgements
-            for known in column.judgements[clause.id].not_shown
-        ],
+        "repeat_command": repeat_command,
     }
 
 
@@ -189,11 +180,10 @@ def fault_table(content: Content) -> Content:
     return {
         "faults": table,
         "judged": judged,
-        "strategies": faults.abbreviated(judged),
+        "strategies": sorted({name for one in judged for name in one.counted()}),
         "judgement_of": faults.judgement_of,
         "reasons": list(dict.fromkeys(table.reasons.values())),
         "findings": faults.findings(table, judged),
-        "short": faults.short,
     }
 
 
@@ -217,7 +207,7 @@ def setup(app: Sphinx) -> None:
             "findings": all_findings,
             "releases": released,
             "implementation-figures": implementation,
-            "implementation-broken": broken,
+            "implementation-broken": implementation,
             "implementation-not-run": not_run,
             "implementation-runs": implementation,
             "deviation": deviation,

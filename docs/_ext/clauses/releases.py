@@ -21,13 +21,9 @@ from sharedtensor_conformance.report.records import ReportError, Run
 from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
 from sphinx.errors import ExtensionError
 
-from clauses.known import (
-    HELD_THIS_TIME,
-    about_a_clause_by_chance,
-    expectations_of,
-)
+from clauses.known import HELD_THIS_TIME, expectations_of
 from clauses.outcomes import Outcome, outcome_of
-from clauses.reports import Column, Judgement
+from clauses.reports import Column, Judgement, judged
 
 FOLDER = Path("docs", "reports", "releases")
 HISTORIES = "test_histories.py"
@@ -42,11 +38,6 @@ class State(StrEnum):
     NOT_JUDGED = "not judged"
 
     @property
-    def look(self) -> tuple[str, str]:
-        """The sign of the state and its class in style sheets."""
-        return LOOKS[self]
-
-    @property
     def decided(self) -> bool:
         """Whether it says that the release breaks the clause, or that it does not."""
         return self is not State.NOT_JUDGED
@@ -57,12 +48,6 @@ class State(StrEnum):
         return self in (State.BROKEN, State.HELD_THIS_TIME)
 
 
-LOOKS = {
-    State.HELD: ("✓", "verdict-pass"),
-    State.BROKEN: ("✗", "verdict-fail"),
-    State.HELD_THIS_TIME: ("✓", "verdict-not-run"),
-    State.NOT_JUDGED: ("○", "verdict-not-run"),
-}
 OF_OUTCOME = {Outcome.HELD: State.HELD, Outcome.BROKEN: State.BROKEN}
 
 
@@ -112,7 +97,8 @@ def read_all(
     found: dict[str, list[Release]] = {}
     for file in sorted((root / FOLDER).glob("*.json")):
         record = _read(file)
-        release = _release(root, record.run, judgements_of(record), tests, file)
+        said = judged(record.run, record.summary)
+        release = _release(root, record.run, said, tests, file)
         found.setdefault(record.run.implementation.name, []).append(release)
     for column in columns:
         if column.name in found:
@@ -136,15 +122,6 @@ def _read(file: Path) -> SummaryFile:
     return record
 
 
-def judgements_of(record: SummaryFile) -> dict[str, Judgement]:
-    """Return what a summary says of each clause."""
-    hashes = record.run.spec.hashes
-    return {
-        id: Judgement(result.verdict, result.expected, hashes.get(id, ""))
-        for id, result in record.summary.clauses.items()
-    }
-
-
 def _release(
     root: Path,
     run: Run,
@@ -159,7 +136,7 @@ def _release(
         run.started.partition("T")[0],
         judgements,
         frozenset(clauses_by_chance(applying, tests)),
-        frozenset(entry.clause for entry in about_a_clause_by_chance(applying)),
+        frozenset(one.clause for one in applying if one.intermittent and one.clause),
         file,
     )
 

@@ -35,7 +35,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from clauses.domain import NAME
 from clauses.links import Links
-from clauses.outcomes import Outcome, counted, in_words, outcome_in, to_name
+from clauses.outcomes import counted, outcome_in, to_name
 
 EXTENSIONS = Path(__file__).parents[1]
 
@@ -47,8 +47,8 @@ Content = dict[str, Any]
 PREPARED: dict[str, Callable[[Content], Mapping[str, Any]]] = {}
 """What adds to the content of a template, from the rest of its content."""
 
-WRONG = (TemplateRuntimeError, ReportError, OSError, ValueError, KeyError)
-WRONG = (*WRONG, TypeError, AttributeError)
+WRONG = (TemplateRuntimeError, ReportError, OSError, LookupError, AttributeError)
+WRONG = (*WRONG, ValueError, TypeError)
 """What is raised where a file is no record that a template can show."""
 
 
@@ -122,9 +122,7 @@ def _templates() -> Environment:
     )
     functions = (mean, median, number_columns, zip, counted, outcome_in, to_name)
     made.globals |= {function.__name__: function for function in functions}
-    made.globals["outcomes"] = Outcome
-    made.filters |= {"with_code": with_code, "in_words": in_words}
-    made.filters["highlighted"] = highlighted
+    made.filters |= {"with_code": with_code, "highlighted": highlighted}
     return made
 
 

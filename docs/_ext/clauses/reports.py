@@ -9,13 +9,13 @@ each of a part of the suite, are one column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from docutils import nodes
 from sharedtensor_conformance.clauses import Clause, load_clauses
-from sharedtensor_conformance.report.groups import Group, groups_of
+from sharedtensor_conformance.report.groups import groups_of
 from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import (
     STAND_INS,
@@ -79,14 +79,9 @@ class Judgement:
     needs: tuple[Need, ...] = ()
 
     @property
-    def broken(self) -> bool:
-        """Whether the verdict speaks against the implementation or the suite."""
-        return self.verdict.broken
-
-    @property
     def says_something(self) -> bool:
         """Whether any case was judged, or could not be for a fault."""
-        return self.verdict.judged or self.broken
+        return self.verdict.judged or self.verdict.broken
 
     @property
     def looks_like(self) -> Verdict:
@@ -108,7 +103,7 @@ class Judgement:
     @property
     def words(self) -> str:
         """The verdict in words: a known deviation is named as one."""
-        known = (self.broken and self.expected) or self.not_shown
+        known = (self.verdict.broken and self.expected) or self.not_shown
         return f"{self.word}, known" if known else self.word
 
     @property
@@ -127,15 +122,6 @@ class Judgement:
     def stand_ins(self) -> list[str]:
         """The devices that stood in for a real one where the clause was judged."""
         return sorted(STAND_INS & self.devices)
-
-    @property
-    def tally(self) -> str:
-        """How the cases of the clause are spread over the verdicts."""
-        total, counted = self.cases.total(), self.cases[self.verdict]
-        share = f"{total}" if counted == total else f"{counted} of {total}"
-        cases = "case" if total == 1 else "cases"
-        devices = ", ".join(sorted(self.devices - {"cpu"}))
-        return f" in {share} {cases}" + (f", device {devices}" if devices else "")
 
     def is_of_another_text(self, clause: Clause) -> bool:
         """Return whether another text was judged; of what is not claimed none was."""
@@ -161,25 +147,33 @@ class Judgement:
                 self.evidence.append((case.id, case.evidence))
 
 
-@dataclass(frozen=True)
 class Shown:
     """One report, arranged by clause.
 
-    Args:
+    Attributes:
         groups: what is broken, by cause, with what is known of it.
         cells: its cases of the fault table.
     """
 
-    name: str
-    title: str
-    file: Path
-    started: str
-    full: bool
-    run: Run
-    summary: Summary
-    judgements: dict[str, Judgement]
-    groups: tuple[tuple[Group, Deviation | None], ...]
-    cells: tuple[Case, ...]
+    def __init__(self, file: Path, root: Path) -> None:
+        """Read the report in `file`, a file of the repository at `root`.
+
+        Raises:
+            ExtensionError: it holds no report, or one of a run that was cut short.
+        """
+        report, summary = _whole(file)
+        known = Deviations(root, report.run)
+        groups = groups_of(report.cases, summary, load_clauses())
+        self.file = file
+        self.run = report.run
+        self.summary = summary
+        self.name = report.run.implementation.name
+        self.title = str(report.run.implementation)
+        self.started = report.run.started
+        self.full = report.run.selection.full
+        self.judgements = judgements(report, summary, known)
+        self.groups = [(group, known.of(group.shown)) for group in groups]
+        self.cells = [case for case in report.cases if "cell" in case.axes]
 
     @property
     def day(self) -> str:
@@ -193,15 +187,24 @@ class Shown:
         return ", ".join(f"{count} {word}" for count, word in found)
 
 
-@dataclass(frozen=True)
 class Column:
-    """What all reports together say of one version of an implementation."""
+    """What all reports together say of one version of an implementation.
 
-    name: str
-    title: str
-    judgements: dict[str, Judgement]
-    cells: tuple[Case, ...]
-    reports: tuple[Shown, ...] = ()
+    Of two reports that judge the same, the later one counts.
+    """
+
+    def __init__(self, name: str, reports: Sequence[Shown]) -> None:
+        in_time = sorted(reports, key=lambda report: report.started)
+        cells = {case.id: case for report in in_time for case in report.cells}
+        self.name = name
+        self.title = reports[0].title
+        self.reports = reports
+        self.cells = list(cells.values())
+        self.judgements: dict[str, Judgement] = {}
+        for report in in_time:
+            for id, judgement in report.judgements.items():
+                if id not in self.judgements or judgement.says_something:
+                    self.judgements[id] = judgement
 
     @property
     def slug(self) -> str:
@@ -226,21 +229,9 @@ def columns(reports: Iterable[Shown]) -> list[Column]:
         groups.setdefault(report.title, []).append(report)
     names = Counter(group[0].name for group in groups.values())
     return [
-        column(group[0].name if names[group[0].name] == 1 else title, group)
+        Column(group[0].name if names[group[0].name] == 1 else title, group)
         for title, group in groups.items()
     ]
-
-
-def column(name: str, group: list[Shown]) -> Column:
-    """Return one column; of two reports that judge the same, the later one counts."""
-    in_time = sorted(group, key=lambda report: report.started)
-    said: dict[str, Judgement] = {}
-    for report in in_time:
-        for id, judgement in report.judgements.items():
-            if id not in said or judgement.says_something:
-                said[id] = judgement
-    cells = {case.id: case for report in in_time for case in report.cells}
-    return Column(name, group[0].title, said, tuple(cells.values()), tuple(group))
 
 
 def read_all(root: Path, first: list[str]) -> list[Shown]:
@@ -248,7 +239,7 @@ def read_all(root: Path, first: list[str]) -> list[Shown]:
     folder = root / "docs" / "reports"
     places = {name: place for place, name in enumerate(first)}
     return sorted(
-        [read(path, root) for path in folder.glob("*.jsonl")],
+        [Shown(path, root) for path in folder.glob("*.jsonl")],
         key=lambda report: (
             places.get(report.name, len(places)),
             report.name,
@@ -258,46 +249,21 @@ def read_all(root: Path, first: list[str]) -> list[Shown]:
     )
 
 
-def read(path: Path, root: Path) -> Shown:
-    """Return the report in `path`, a file of the repository at `root`.
-
-    Raises:
-        ExtensionError: the file holds no report, or one of a run that was cut short.
-    """
+def _whole(file: Path) -> tuple[Report, Summary]:
     try:
-        report = read_report(path)
+        report = read_report(file)
     except ReportError as error:
         raise ExtensionError(str(error)) from error
     if report.summary is None:
-        raise ExtensionError(f"{path} was cut short: only whole runs are shown")
-    subject = report.run.implementation
-    known = Deviations(root, report.run)
-    groups = groups_of(report.cases, report.summary, load_clauses())
-    return Shown(
-        name=subject.name,
-        title=str(subject),
-        file=path,
-        started=report.run.started,
-        full=report.run.selection.full,
-        run=report.run,
-        summary=report.summary,
-        judgements=judgements(report, report.summary, known),
-        groups=tuple((group, known.of(group.shown)) for group in groups),
-        cells=tuple(case for case in report.cases if "cell" in case.axes),
-    )
+        raise ExtensionError(f"{file} was cut short: only whole runs are shown")
+    return report, report.summary
 
 
 def judgements(
     report: Report, summary: Summary, known: Deviations
 ) -> dict[str, Judgement]:
     """Return what a report says of each clause, with the cases that say it."""
-    hashes = report.run.spec.hashes
-    found = {
-        id: Judgement(
-            result.verdict, result.expected, hashes.get(id, ""), needs=result.needs
-        )
-        for id, result in summary.clauses.items()
-    }
+    found = judged(report.run, summary)
     for case in report.cases:
         for id in set(case.clauses) & set(found):
             found[id].add(case, known)
@@ -305,3 +271,12 @@ def judgements(
         if id in found and found[id].verdict is Verdict.PASS:
             found[id].not_shown[deviation] = None
     return found
+
+
+def judged(run: Run, summary: Summary) -> dict[str, Judgement]:
+    """Return what a summary says of each clause."""
+    hashes = run.spec.hashes
+    return {
+        id: Judgement(one.verdict, one.expected, hashes.get(id, ""), needs=one.needs)
+        for id, one in summary.clauses.items()
+    }

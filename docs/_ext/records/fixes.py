@@ -49,20 +49,11 @@ def strategies(measured: list[Result]) -> list[str]:
 
 def costs_of(name: str, measured: list[Result]) -> list[str]:
     """Return, for each strategy, the time in units of that of torch alone."""
+    found = {(one.implementation, one.strategy): one for one in measured}
     return [
-        ratio(
-            *(
-                next((one for one in measured if cell(one) == (who, strategy)), None)
-                for who in (name, PLAIN)
-            )
-        )
+        ratio(found.get((name, strategy)), found.get((PLAIN, strategy)))
         for strategy in strategies(measured)
     ]
-
-
-def cell(result: Result) -> tuple[str, str]:
-    """Return what a figure is of."""
-    return result.implementation, result.strategy
 
 
 def ratio(result: Result | None, plain: Result | None) -> str:

@@ -7,10 +7,10 @@ were written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from sharedtensor_conformance.clauses import Clause, load_clauses
+from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Citation, citing
 
 T = TypeVar("T")
@@ -43,6 +43,13 @@ class Kills:
         """Return the mutants of a clause."""
         return citing(self.mutants, clause.id)
 
+    def by_chapter(self) -> dict[str, list[Citation]]:
+        """Return the mutants by the chapter of the first clause that they break."""
+        found: dict[str, list[Citation]] = {}
+        for one in self.mutants:
+            found.setdefault(one.clauses[0].partition("-")[0], []).append(one)
+        return found
+
     def unproven(self, clauses: Iterable[Clause]) -> list[Clause]:
         """Return the clauses of which no mutant was killed."""
         killed = [one for one in self.mutants if self.fate(one) == "killed"]
@@ -55,21 +62,5 @@ class Kills:
 
 
 def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return clauses and mutants by chapter, and what came of the mutants."""
-    mutants: list[Citation] = content["backing"].evidence.mutants
-    clauses = load_clauses().values()
-    return {
-        "kills": Kills(mutants, content["record"]),
-        "clauses": by_chapter(clauses, lambda clause: clause.chapter),
-        "mutants": by_chapter(mutants, lambda one: one.clauses[0].partition("-")[0]),
-    }
-
-
-def by_chapter(
-    things: Iterable[T], chapter_of: Callable[[T], str]
-) -> dict[str, list[T]]:
-    """Return clauses or mutants by the names of their chapters."""
-    found: dict[str, list[T]] = {}
-    for one in things:
-        found.setdefault(chapter_of(one), []).append(one)
-    return found
+    """Return the mutants, with what came of them."""
+    return {"kills": Kills(content["backing"].evidence.mutants, content["record"])}

@@ -8,7 +8,6 @@ of the processes differ as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 Record = dict[str, Any]
@@ -27,13 +26,8 @@ QUANTITIES = {
 ROLES = ("owner", "peer", "manager")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One quantity: the lines of each record, as points, by process."""
-
-    label: str
-    highest: float
-    columns: Sequence[Mapping[str, str]]
+Row = tuple[str, float, list[dict[str, str]]]
+"""What a quantity is called, its highest figure, and lines by process and record."""
 
 
 def drawn(records: Iterable[Record]) -> list[Record]:
@@ -43,23 +37,17 @@ def drawn(records: Iterable[Record]) -> list[Record]:
 
 def rows(records: Sequence[Record]) -> list[Row]:
     """Return the rows of the picture, each with one scale for all records."""
-    return [row(records, *one) for one in QUANTITIES.items()]
-
-
-def row(records: Sequence[Record], quantity: str, shown: tuple[str, int]) -> Row:
-    """Return one row of the picture."""
-    label, unit = shown
-    columns = [figures(record["samples"], quantity) for record in records]
-    every = [one for found in columns for values in found.values() for one in values]
-    highest = max(unit, *every)
-    placed = [
-        {
-            role: points(record["samples"]["round"], values, HEADROOM * highest)
-            for role, values in found.items()
-        }
-        for record, found in zip(records, columns, strict=True)
-    ]
-    return Row(label, highest / unit, placed)
+    found = []
+    for quantity, (label, unit) in QUANTITIES.items():
+        columns = [figures(record["samples"], quantity) for record in records]
+        every = [values for lines in columns for values in lines.values()]
+        highest = max(unit, *map(max, every))
+        placed = [
+            {role: points(values, HEADROOM * highest) for role, values in one.items()}
+            for one in columns
+        ]
+        found.append((label, highest / unit, placed))
+    return found
 
 
 def figures(samples: Mapping[str, Any], quantity: str) -> dict[str, list[int]]:
@@ -69,14 +57,8 @@ def figures(samples: Mapping[str, Any], quantity: str) -> dict[str, list[int]]:
     return {role: samples[role][quantity] for role in ROLES if role in samples}
 
 
-def points(rounds: Sequence[int], values: Sequence[int], top: float) -> str:
-    """Return the points of a line, as SVG writes them."""
-    pairs = zip(rounds, values, strict=True)
-    return " ".join(
-        f"{across(n, rounds):.1f},{HEIGHT * (1 - v / top):.1f}" for n, v in pairs
-    )
-
-
-def across(number: int, rounds: Sequence[int]) -> float:
-    """Return where a round lies on the axis."""
-    return WIDTH * number / rounds[-1]
+def points(values: Sequence[int], top: float) -> str:
+    """Return the points of a line, as SVG writes them; samples are evenly spaced."""
+    steps = enumerate(values, 1)
+    places = [(WIDTH * n / len(values), HEIGHT * (1 - v / top)) for n, v in steps]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
