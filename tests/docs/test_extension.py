@@ -205,6 +205,11 @@ def test_no_link_within_the_site_is_dead(judged):
             assert exists, f"{page}: {link}"
 
 
+def test_link_to_the_evidence_leads_into_what_is_folded_and_so_opens_it(judged):
+    page = judged.page("tiny.html")
+    assert re.search(r'</summary>\s*<div id="TINY-1-bad">', page)
+
+
 def test_source_pages_show_the_files(judged):
     assert "Keeps a copy." in judged.page(f"source/{CAUSES}/bad/keeps.py.html")
 
