@@ -11,6 +11,7 @@ import os
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -37,6 +38,17 @@ ALL_CASES = ("--all-cases",)
 """A whole run is recorded, so all cases of known deviations are run in it."""
 
 QUICK = ("core", "share", "views", "grad", "modules")
+NEWEST = {
+    "reference": ("numpy",),
+    "torch": ("torch",),
+    "paddle": ("paddlepaddle",),
+    "mindspore": ("mindspore", "numpy<2"),
+    "tensordict": ("torch", "tensordict"),
+    "sharedarray": ("SharedArray",),
+    "shared-ndarray2": ("shared-ndarray2",),
+}
+"""What each implementation's newest release is installed from, without a bound."""
+
 CONTROLS = {
     "copy": ("--start-method=fork", "--strategy=file_descriptor"),
     "numpy-copy": ("--start-method=fork",),
@@ -114,6 +126,12 @@ def ordinary(session: nox.Session) -> None:
 
 
 @nox.session
+def newest_pythons(session: nox.Session) -> None:
+    """Both commands on Python 3.14 and 3.15 of Debian (root; needs debootstrap)."""
+    session.run("python", "ci/ordinary.py", "--both", "python3.14", "python3.15")
+
+
+@nox.session
 def start_methods(session: nox.Session) -> None:
     """The suite on the reference, under each start method alone: every MUST holds."""
     session.install("-e", ".[conformance]")
@@ -169,7 +187,7 @@ def torch_releases(session: nox.Session) -> None:
 def torch_patched(session: nox.Session) -> None:
     """The suite on torch with fixes in Python: 0 with its expectations."""
     session.install(TORCH, "-e", ".[conformance,dev]")
-    session.run("pytest", "-q", "tests/adapters/test_torch_patches.py")
+    session.run("pytest", "-q", "tests/patches/test_torch_patches.py")
     session.run(*SUITE, "--impl=torch-patched", *(session.posargs or ALL_CASES))
 
 
@@ -273,6 +291,26 @@ def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> 
     session.install(*packages, "-e", ".[conformance]")
     session.run(*SUITE, judged, *(session.posargs or ALL_CASES))
     session.run("python", "ci/run_causes.py", judged.removeprefix("--impl="))
+
+
+@nox.session(python="3.11")
+@nox.parametrize("impl", list(NEWEST), ids=list(NEWEST))
+def newest(session: nox.Session, impl: str) -> None:
+    """The newest release of an implementation: 0 if it is judged like the recorded one.
+
+    The argument ``--pre`` takes pre-releases, where the package index has them.
+    ``build/newest-IMPL.txt`` has what the run printed at its end.
+    """
+    pre = [one for one in session.posargs if one == "--pre"]
+    session.install("--upgrade", *pre, *NEWEST[impl], "-e", ".[conformance]")
+    report, printed = (Path(f"build/newest-{impl}.{end}") for end in ("jsonl", "txt"))
+    run = (*SUITE, f"--impl={impl}", f"--report={report}")
+    session.run(*run, success_codes=[0, 1])
+    with printed.open("w", encoding="utf-8") as out:
+        session.run("shared-tensor-spec", "report", str(report), stdout=out)
+    summary = _summary(report)
+    if summary["exit_status"] or summary["stale"]:
+        session.error(f"{impl} is judged otherwise than was recorded: see {printed}")
 
 
 @nox.session
@@ -462,10 +500,15 @@ def _run_red(
 
 def _broken(report: Path) -> set[str]:
     """Return the clauses that a report says are broken."""
-    summary = json.loads(report.read_text().splitlines()[-1])
     verdicts = ("fail", "crash", "hang")
-    clauses = summary["clauses"].items()
+    clauses = _summary(report)["clauses"].items()
     return {clause for clause, found in clauses if found["verdict"] in verdicts}
+
+
+def _summary(report: Path) -> dict[str, Any]:
+    """Return the last line of a report."""
+    found: dict[str, Any] = json.loads(report.read_text().splitlines()[-1])
+    return found
 
 
 _MESSAGES = ("new-4B-*", "resend-held-*", "thousand-new")
@@ -490,14 +533,14 @@ def bench(session: nox.Session) -> None:
         session.run("shared-tensor-spec", "bench", *both, out, *options)
 
 
-FIXES = "sharedtensor_conformance.adapters.torch_patched:only_"
+FIXES = "torch_patches.adapter:only_"
 
 
 @nox.session(python="3.11")
 def torch_fixes(session: nox.Session) -> None:
     """What each fix of torch costs, beside torch alone, for the site."""
     session.install(TORCH, "-e", ".[conformance]")
-    listing = "from sharedtensor_conformance.adapters import torch_patches as t"
+    listing = "import torch_patches as t"
     command = ("python", "-c", f"{listing}; print(*t.NAMES)")
     names = str(session.run(*command, silent=True)).split()
     adapters = ("torch", "torch-patched", *(f"{FIXES}{name}" for name in names))

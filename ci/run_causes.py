@@ -24,12 +24,14 @@ import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import bounded
 from packaging.specifiers import SpecifierSet
+from sharedtensor_conformance.expectations.programs import program_names, program_text
 
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
 EXPECTATIONS = SUITE / "expectations"
@@ -88,8 +90,8 @@ def main() -> int:
     options = parser.parse_args()
     programs = [
         program
-        for program in sorted((CAUSES / options.implementation).rglob("*.py"))
-        if (program.parent.name == "device") == options.device
+        for program in program_names(CAUSES, options.implementation)
+        if ("/device/" in program) == options.device
     ]
     if not programs:
         print(f"There are no programs of {options.implementation!r} in {CAUSES}.")
@@ -108,7 +110,7 @@ def main() -> int:
     return 0
 
 
-def of_other_releases(implementation: str, python: str) -> set[Path]:
+def of_other_releases(implementation: str, python: str) -> set[str]:
     """Return the programs that only expectations for other releases name."""
     file = EXPECTATIONS / f"{implementation}.toml"
     ask = [python, "-c", FIND_DISTRIBUTION + ASK_VERSION, implementation]
@@ -116,41 +118,45 @@ def of_other_releases(implementation: str, python: str) -> set[Path]:
     installed = asked.stdout.strip()
     if not (installed and file.is_file()):
         return set()
-    named: dict[Path, list[bool]] = {}
+    named: dict[str, list[bool]] = {}
     for entry in tomllib.loads(file.read_text(encoding="utf-8"))["expect"]:
         versions = SpecifierSet(entry.get("version", ""))
         applies = versions.contains(installed, prereleases=True)
-        named.setdefault(CAUSES / entry["reproducer"], []).append(applies)
+        named.setdefault(entry["reproducer"], []).append(applies)
     return {program for program, applies in named.items() if not any(applies)}
 
 
-def output_of(program: Path, python: str) -> str | None:
+def output_of(program: str, python: str) -> str | None:
     """Run one program, print the result, and return its output; None if it failed."""
-    command = [sys.executable, bounded.__file__, str(LIMIT), python, str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    name = PurePath(program).stem
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{name}.py")
+        file.write_text(program_text(CAUSES, program), encoding="utf-8")
+        command = [sys.executable, bounded.__file__, str(LIMIT), python, str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == bounded.TOO_LONG:
-        print(f"{program.stem}: NO ANSWER within {LIMIT} seconds")
+        print(f"{name}: NO ANSWER within {LIMIT} seconds")
         return None
     if done.returncode == 0:
-        print(f"{program.stem}: {done.stdout.strip()}")
+        print(f"{name}: {done.stdout.strip()}")
         return done.stdout
     if done.returncode == GONE and not done.stderr:
-        print(f"{program.stem}: GONE: remove the entries that expect it")
+        print(f"{name}: GONE: remove the entries that expect it")
     else:
-        print(f"{program.stem}: BROKEN, exit code {done.returncode}: {done.stderr}")
+        print(f"{name}: BROKEN, exit code {done.returncode}: {done.stderr}")
     return None
 
 
-def record(
-    implementation: str, python: str, outputs: dict[Path, str]
-) -> dict[str, Any]:
+def record(implementation: str, python: str, outputs: dict[str, str]) -> dict[str, Any]:
     """Return the record of the programs that showed their deviations."""
     ask = [python, "-c", FIND_DISTRIBUTION + ASK_MACHINE, implementation]
     machine = json.loads(subprocess.check_output(ask, text=True))
     prefix = machine.pop("prefix")
     programs = {
-        program.stem: {
-            "sha256": hashlib.sha256(program.read_bytes()).hexdigest(),
+        PurePath(program).stem: {
+            "sha256": hashlib.sha256(
+                program_text(CAUSES, program).encode()
+            ).hexdigest(),
             "output": output.strip().replace(prefix, "PREFIX"),
         }
         for program, output in outputs.items()

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from command import call
+from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.adapters.loader import (
     SHIPPED,
     LoadingError,
@@ -64,7 +65,8 @@ def test_command_takes_a_module_without_an_attribute(folder):
 
 
 @pytest.mark.parametrize("name", ["no_such_module", "no.such.module", "json.no_such"])
-def test_name_of_no_adapter_and_of_no_module_is_told_with_what_to_do(name):
+def test_name_of_no_adapter_and_of_no_module_is_told_with_what_to_do(name, monkeypatch):
+    monkeypatch.setattr(loader, "_entry_points", tuple)  # whatever is installed here
     assert said(name) == (
         f"there is no implementation {name!r}: no adapter and no importable module has "
         f"this name; choose one of {', '.join(SHIPPED)} or mutant:NAME, or give "

@@ -23,8 +23,8 @@ FRAMEWORKS = {
 }
 """The adapters of libraries that may be missing, and what those are imported as."""
 
-OF_TORCH = ["torch_cuda", "torch_patched"]
-MODULES = ["copy", "numpy_copy", "reference", "stdlib", *OF_TORCH, *FRAMEWORKS]
+MODULES = ["copy", "numpy_copy", "reference", "stdlib", "torch_cuda", *FRAMEWORKS]
+PLACES = [f"sharedtensor_conformance.adapters.{module}" for module in MODULES]
 
 
 def adapter(module):
@@ -36,12 +36,11 @@ def operations(module):
     return getattr(import_module(place), name)()
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [*PLACES, "torch_patches.adapter"])
 def test_importing_an_adapter_imports_no_framework(module):
     frameworks = [*FRAMEWORKS.values(), "sharedtensor"]
     program = (
-        f"import sys, sharedtensor_conformance.adapters.{module}\n"
-        f"print(*(n for n in {frameworks} if n in sys.modules))"
+        f"import sys, {module}\nprint(*(n for n in {frameworks} if n in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -11,6 +11,7 @@ import sharedtensor_conformance
 from screens import PHONE, WIDE
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.page import page as report_page
+from sharedtensor_conformance.report.run_view import RunView
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import report_samples as samples
@@ -216,8 +217,8 @@ def report_file(tmp_path_factory):
     claims = {one.profile for one in CLAUSES.values()} - {"cuda"}
     report = samples.report([*broken, *held], clauses=CLAUSES, claims=sorted(claims))
     file = tmp_path_factory.mktemp("report") / "report.html"
-    judged = report.run, report.cases, report.summary, CLAUSES
-    file.write_text(report_page(*judged), encoding="utf-8")
+    view = RunView(report.run, report.cases, report.summary, CLAUSES)
+    file.write_text(report_page(view), encoding="utf-8")
     return file.as_uri()
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from sharedtensor_conformance.expectations.programs import program_names, program_text
 from sharedtensor_conformance.report.expectations import load_expectations
 from sharedtensor_conformance.report.records import read_report
 
@@ -19,6 +20,8 @@ NUMPY = version("numpy")
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
 REPORTS = ROOT / "docs/reports"
+LIBRARIES = sorted(folder.name for folder in CAUSES.iterdir() if folder.is_dir())
+PROGRAMS = [name for library in LIBRARIES for name in program_names(CAUSES, library)]
 
 
 @pytest.fixture
@@ -145,13 +148,25 @@ def named():
 
 
 def test_every_program_is_the_cause_of_an_expectation():
-    programs = {str(p.relative_to(CAUSES)) for p in CAUSES.rglob("*.py")}
-    assert programs == set(named())
+    assert set(PROGRAMS) == set(named())
 
 
-@pytest.mark.parametrize("program", sorted(CAUSES.rglob("*.py")), ids=lambda p: p.stem)
+def test_each_word_of_a_copied_program_is_one_of_its_original():
+    for file in CAUSES.glob("*.toml"):
+        copied = tomllib.loads(file.read_text()).get("copied")
+        for name, own in copied["programs"].items() if copied else ():
+            original = program_text(CAUSES, f"{copied['from']}/{name}.py")
+            assert [word for word in own if word not in original] == []
+
+
+def test_program_that_is_not_there_is_named():
+    with pytest.raises(FileNotFoundError, match=r"there is no program 'paddle/no\.py'"):
+        program_text(CAUSES, "paddle/no.py")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_program_knows_nothing_of_this_project(program):
-    assert "sharedtensor" not in program.read_text()
+    assert "sharedtensor" not in program_text(CAUSES, program)
 
 
 @pytest.mark.parametrize(

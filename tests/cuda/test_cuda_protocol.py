@@ -163,6 +163,7 @@ def test_an_event_is_one_object_in_a_process_and_can_be_sent_on(peer, third):
     assert peer.call(give, "e") is own
     third.call(load, "e", peer.call(dump, "e"))
     third.call(wait_for, "e")
+    third.call(synchronize)  # a wait for a destroyed event would fail later tests
     for holder in (third, peer):
         holder.call(drop, "e")
 

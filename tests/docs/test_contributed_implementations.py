@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from recorded import REPORTS, recorded
+from sharedtensor_conformance.adapters.loader import IN_A_CHECKOUT
+from sharedtensor_conformance.expectations.programs import has_program
 
 ROOT = Path(__file__).parents[2]
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
@@ -42,9 +44,8 @@ def test_report_is_that_of_a_whole_run_that_passed(name):
 
 @pytest.mark.parametrize("name", columns())
 def test_adapter_page_and_session_are_there(name):
-    module = ADAPTERS[name].partition(":")[0].rpartition(".")[2]
-    adapters = ROOT / "conformance/sharedtensor_conformance/adapters"
-    assert (adapters / f"{module}.py").is_file()
+    module = (ADAPTERS | IN_A_CHECKOUT)[name].partition(":")[0]
+    assert (ROOT / "conformance" / f"{module.replace('.', '/')}.py").is_file()
     assert (ROOT / f"docs/implementations/{name}.md").is_file()
     judged = '"conformance"' if name == "reference" else f'"--impl={name}"'
     assert judged in SESSIONS
@@ -59,4 +60,4 @@ def test_what_is_broken_is_expected_with_a_program(name):
     entries = tomllib.loads(file.read_text())["expect"] if broken else []
     own = [one for one in entries if "from" not in one]  # else it is another file's
     causes = EXPECTATIONS / "causes"
-    assert all((causes / one["reproducer"]).is_file() for one in own)
+    assert all(has_program(causes, one["reproducer"]) for one in own)

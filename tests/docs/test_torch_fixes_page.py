@@ -2,7 +2,7 @@
 
 import pytest
 from sharedtensor_bench.results import Result
-from sharedtensor_conformance.adapters.torch_patches import FIXES, NAMES
+from torch_patches import FIXES, NAMES
 
 ROW = ("file_descriptor", "new-4KiB-round-trip", "pipe", "fork", "us")
 
@@ -27,7 +27,7 @@ def test_lines_are_those_of_statements(fixes):
 
 
 def test_results_name_each_fix_as_the_page_does(fixes):
-    from sharedtensor_conformance.adapters import torch_patched
+    from torch_patches import adapter
 
-    named = [getattr(torch_patched, f"only_{fix.name}").name for fix in FIXES]
+    named = [getattr(adapter, f"only_{fix.name}").name for fix in FIXES]
     assert named == [f"{fixes.ONE}{name}" for name in NAMES]

@@ -55,8 +55,7 @@ def write_report(root, name, *cases, hashes=None, file="", started="01", **selec
         started=f"2026-01-{started}T00:00:00Z",
     )
     judged = {id: CLAUSES[id] for case in cases for id in case.clauses}
-    full = run.selection.full
-    summary = judge(run, cases, judged, strict=False, full=full, stale=())
+    summary = judge(run, cases, judged, stale=())
     if hashes:
         run = replace(run, spec=replace(run.spec, hashes=hashes))
     path = root / "docs/reports" / (file or f"{name}.jsonl")

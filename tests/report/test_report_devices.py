@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import report_samples as samples
+from report_samples import view
 from sharedtensor_conformance.harness import cuda_facts
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.records import Cuda, Gpu, ReportError, read_report
@@ -59,16 +60,14 @@ def test_facts_that_are_none_are_refused(tmp_path):
 @pytest.mark.parametrize("form", [render, markdown])
 def test_every_view_names_what_was_met(form):
     found = report_on(MET)
-    text = form(found.run, found.cases, found.summary, samples.CLAUSES)
+    text = form(view(found))
     assert SENTENCE in " ".join(text.split())
 
 
 @pytest.mark.parametrize("form", [render, markdown])
 def test_emulated_devices_are_never_shown_as_gpus(form):
     found = report_on(replace(MET, emulated=True, driver=""))
-    text = " ".join(
-        form(found.run, found.cases, found.summary, samples.CLAUSES).split()
-    )
+    text = " ".join(form(view(found)).split())
     assert "Emulated GPUs, never CUDA: A GPU" in text
     assert "; driver for CUDA 13.0" in text
 

@@ -93,10 +93,10 @@ MALFORMED = {
     "axes as list": ({"axes": '["strategy"]'}, "axes: has to be a table"),
     "axis as number": ({"axes": "{ strategy = 1 }"}, "axes: strategy has to be"),
     "axis without value": ({"axes": "{ strategy = [] }"}, "axes: strategy has to be"),
-    "no such reproducer": ({"reproducer": '"a.py"'}, "reproducer: there is no file"),
+    "no such reproducer": ({"reproducer": '"a.py"'}, "reproducer: there is no program"),
     "reproducer outside": (
         {"reproducer": '"../sample.toml"'},
-        "reproducer: there is no file",
+        "reproducer: there is no program",
     ),
     "link": ({"link": '"issue 12"'}, "link: 'issue 12' does not begin with"),
     "intermittent as text": ({"intermittent": '"no"'}, "intermittent: has to be true"),

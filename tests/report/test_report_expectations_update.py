@@ -282,7 +282,7 @@ def test_a_new_deviation_gets_an_entry_that_nobody_can_load(updated, tmp_path):
 NEW = {
     "where one axis breaks": (
         [broken("GRAD-2", axes=FS), case("GRAD-2", axes=FD)],
-        ['clause = "GRAD-2"', 'axes = { strategy = "file_system" }'],
+        ['clause = "GRAD-2"', 'axes = {strategy = "file_system"}'],
     ),
     "a clause that holds elsewhere": (
         [broken("GRAD-2"), case("SHARE-1 GRAD-2", axes=FD)],

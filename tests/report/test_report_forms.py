@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from report_samples import ALL_HELD, CLAUSES, case, report
+from report_samples import ALL_HELD, case, report, view
 from sharedtensor_conformance.report.diff import compare
 from sharedtensor_conformance.report.junit import junit_xml
 from sharedtensor_conformance.report.markdown import fenced, markdown
@@ -95,7 +95,7 @@ def test_a_case_id_with_colons_in_its_parameters_is_split_at_the_test():
 
 def test_markdown_has_sentence_table_and_details():
     sample = report(MIXED, stale=["sample.toml: entry 1"])
-    page = markdown(sample.run, sample.cases, sample.summary, CLAUSES)
+    page = markdown(view(sample))
     assert page.startswith(
         "### Conformance of sample 1.2\n\nsample 1.2 does not pass: "
     )
@@ -113,7 +113,7 @@ def test_markdown_is_not_broken_by_what_it_shows():
         [case("GRAD-1", "fail", evidence="```\n</details>", cause="<b> | _x_")],
         version="1|2",
     )
-    page = markdown(sample.run, sample.cases, sample.summary, CLAUSES)
+    page = markdown(view(sample))
     assert "### Conformance of sample 1\\|2" in page
     assert "&lt;b&gt; \\| \\_x\\_" in page
     assert "\n````text\n" in page
@@ -178,7 +178,7 @@ def test_junit_says_what_the_machine_does_not_permit():
 
 def test_markdown_says_what_the_machine_does_not_permit():
     sample = report([HERE, *ALL_HELD[1:]])
-    page = markdown(sample.run, sample.cases, sample.summary, CLAUSES)
+    page = markdown(view(sample))
     assert "passes: 3 clauses held, 1 not judged here." in page
     lacking = f"a second user: {Need.SECOND_USER.remedy}"
     line = f"- not judged here: SHARE-1, since the machine does not permit {lacking}\n"

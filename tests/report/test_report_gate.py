@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from report_samples import ALL_HELD, CLAUSES, case, clause, report, spec
+from report_samples import ALL_HELD, CLAUSES, all_but, case, clause, report, spec
 from sharedtensor_conformance.report.gate import GateError, decide, required_profiles
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Need
 
 WITH_CUDA = {"claims": ["core", "grad", "cuda"]}
-
-
-def _except(id, *instead):
-    return [one for one in ALL_HELD if id not in one.clauses] + list(instead)
 
 
 def _missing(*reports, profiles=("core", "grad"), clauses=CLAUSES, **options):
@@ -28,44 +24,44 @@ def test_a_whole_report_in_which_everything_held_opens_the_gate():
 
 @pytest.mark.parametrize("verdict", ["fail", "crash", "hang", "error", "blocked"])
 def test_a_broken_must_closes_it(verdict):
-    (said,) = _missing(report(_except("GRAD-1", case("GRAD-1", verdict))))
+    (said,) = _missing(report(all_but("GRAD-1", case("GRAD-1", verdict))))
     assert said == f"GRAD-1 (The title of GRAD-1) is broken: {verdict}, 1 of 1 cases"
 
 
 @pytest.mark.parametrize("verdict", ["not-run", "unsupported"])
 def test_a_must_that_was_not_judged_closes_it(verdict):
-    (said,) = _missing(report(_except("GRAD-1", case("GRAD-1", verdict))))
+    (said,) = _missing(report(all_but("GRAD-1", case("GRAD-1", verdict))))
     assert said.endswith(f"was judged by no case: {verdict}")
 
 
 def test_a_must_that_the_machine_does_not_permit_closes_it_and_says_what_to_do():
     here = case("GRAD-1", "not-run", needs=Need.PRIVATE_SHM)
-    (said,) = _missing(report(_except("GRAD-1", here)), allow_expected=True)
+    (said,) = _missing(report(all_but("GRAD-1", here)), allow_expected=True)
     assert said == (
         "GRAD-1 (The title of GRAD-1) was not judged, since the machine does not "
         f"permit a private /dev/shm: {Need.PRIVATE_SHM.remedy}"
     )
-    assert _missing(report(_except("GRAD-1", here)), report()) == ()
+    assert _missing(report(all_but("GRAD-1", here)), report()) == ()
 
 
 def test_a_must_without_a_case_closes_it():
-    (said,) = _missing(report(_except("GRAD-1")))
+    (said,) = _missing(report(all_but("GRAD-1")))
     assert "GRAD-1" in said
 
 
 def test_the_summary_of_a_report_is_not_trusted():
-    broken = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    broken = report(all_but("GRAD-1", case("GRAD-1", "fail")))
     forged = replace(broken, summary=report().summary)
     assert len(_missing(forged)) == 1
 
 
 def test_other_profiles_do_not_matter():
-    broken = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    broken = report(all_but("GRAD-1", case("GRAD-1", "fail")))
     assert _missing(broken, profiles=["core"]) == ()
 
 
 def test_an_expected_deviation_closes_it_unless_it_is_allowed():
-    known = report(_except("GRAD-1", case("GRAD-1", "fail", expected=True)))
+    known = report(all_but("GRAD-1", case("GRAD-1", "fail", expected=True)))
     (said,) = _missing(known)
     assert "is broken, as expected: fail" in said
     decision = decide([known], ["core", "grad"], CLAUSES, allow_expected=True)
@@ -83,12 +79,12 @@ def test_an_expected_deviation_closes_it_unless_it_is_allowed():
     ],
 )
 def test_allowing_the_expected_allows_nothing_else(cases):
-    sample = report(_except("GRAD-1", *cases))
+    sample = report(all_but("GRAD-1", *cases))
     assert len(_missing(sample, allow_expected=True)) == 1
 
 
 def test_a_should_matters_under_strict():
-    sample = report(_except("GRAD-9", case("GRAD-9", "fail")))
+    sample = report(all_but("GRAD-9", case("GRAD-9", "fail")))
     assert _missing(sample) == ()
     (said,) = _missing(sample, strict=True)
     assert said.startswith("GRAD-9")
@@ -131,7 +127,7 @@ def test_a_report_about_another_text_closes_it():
 
 def test_a_report_that_does_not_know_a_clause_closes_it():
     fewer = {id: one for id, one in CLAUSES.items() if id != "GRAD-1"}
-    said = _missing(report(_except("GRAD-1"), clauses=fewer))
+    said = _missing(report(all_but("GRAD-1"), clauses=fewer))
     assert "another text of GRAD-1" in said[0]
     assert "GRAD-1" in said[1]
 
@@ -156,7 +152,7 @@ def test_a_report_of_a_gpu_completes_that_of_a_cpu():
 
 
 def test_a_deviation_in_either_report_closes_it():
-    gpu = [*_except("GRAD-1", case("GRAD-1", "fail")), case("CUDA-1", device="cuda")]
+    gpu = [*all_but("GRAD-1", case("GRAD-1", "fail")), case("CUDA-1", device="cuda")]
     (said,) = _missing(CPU_REPORT, report(gpu, **GPU))
     assert "GRAD-1 (The title of GRAD-1) is broken: fail, 1 of 2 cases" in said
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from report_samples import CLAUSES, case, clause, report, spec
+from report_samples import case, clause, report, spec, view
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.groups import CHAPTERS, RESTS_ON, groups_of
 from sharedtensor_conformance.report.markdown import markdown
@@ -182,7 +182,7 @@ def copies():
 
 def test_forty_two_clauses_of_one_cause_are_told_in_a_few_lines():
     sample = copies()
-    text = render(sample.run, sample.cases, sample.summary, REAL)
+    text = render(view(sample, REAL))
     lines = text.splitlines()
     told = lines[lines.index(next(x for x in lines if x.startswith("SHARE-1  "))) :]
     assert len(told) < 20
@@ -193,7 +193,7 @@ def test_forty_two_clauses_of_one_cause_are_told_in_a_few_lines():
 
 def test_markdown_has_one_entry_for_them():
     sample = copies()
-    page = markdown(sample.run, sample.cases, sample.summary, REAL)
+    page = markdown(view(sample, REAL))
     assert page.count("<details>") == 1
 
 
@@ -203,7 +203,7 @@ def test_of_many_groups_the_last_have_the_first_line_of_their_evidence():
     words = "abcdefghijklmnopqrstuvwxyz"
     cases = [fails(id, f"not so: {words[n]}\nmore") for n, id in enumerate(ids)]
     sample = report(cases, clauses=clauses)
-    text = render(sample.run, sample.cases, sample.summary, clauses)
+    text = render(view(sample, clauses))
     assert text.count("    | not so") == len(ids)
     assert text.count("    | more\n") == IN_FULL
     assert text.count("    | (1 more line; ") == len(ids) - IN_FULL
@@ -212,7 +212,7 @@ def test_of_many_groups_the_last_have_the_first_line_of_their_evidence():
 
 def test_many_clauses_that_nothing_judged_are_told_in_a_few_lines():
     sample = report([case("SHARE-1")], clauses=REAL)
-    text = render(sample.run, sample.cases, sample.summary, REAL)
+    text = render(view(sample, REAL))
     listed = text.partition("judged by no case:\n")[2].partition("\n\n")[0]
     assert listed.startswith("  SHARE-2, SHARE-3, SHARE-4, ")
     assert len(listed.splitlines()) < 15
@@ -224,7 +224,7 @@ def test_a_group_with_two_known_causes_has_one_title():
         fails("GRAD-1", "b", expected=True, cause="Two."),
     ]
     sample = report(known)
-    text = render(sample.run, sample.cases, sample.summary, CLAUSES)
+    text = render(view(sample))
     assert text.count("GRAD-1  The title") == 1
     assert "  cause: One.\n  pytest" in text
     assert "  cause: Two.\n  pytest" in text
@@ -236,7 +236,7 @@ def test_known_and_new_deviations_of_a_clause_are_told_apart():
         fails("GRAD-1", "b"),
     ]
     sample = report(both)
-    text = render(sample.run, sample.cases, sample.summary, CLAUSES)
+    text = render(view(sample))
     facts = [line for line in text.splitlines() if line.startswith("  MUST")]
     assert facts == [
         "  MUST, profile grad, not expected: 2 fail",

@@ -11,13 +11,14 @@ import pytest
 import report_samples as samples
 import sharedtensor_conformance.report.page as page_module
 from command import call
-from report_samples import case
+from report_samples import case, view
 from sharedtensor_conformance.examples import read_steps
+from sharedtensor_conformance.report import sentences
 from sharedtensor_conformance.report.badge import badge_json, badge_svg
 from sharedtensor_conformance.report.groups import groups_of
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page
-from sharedtensor_conformance.report.terminal import render, verdict_sentence
+from sharedtensor_conformance.report.terminal import render
 from sharedtensor_conformance.report.verdicts import Need
 
 MIXED = (
@@ -35,7 +36,7 @@ def no_steps(monkeypatch):
 
 
 def page_of(report, clauses=samples.CLAUSES):
-    return page(report.run, report.cases, report.summary, clauses)
+    return page(view(report, clauses))
 
 
 def words_of(text):
@@ -55,16 +56,16 @@ def rows_of(text):
 
 def test_sentence_and_figures_are_those_of_the_terminal_and_of_the_step_summary():
     report = samples.report(MIXED)
-    judged = report.run, report.cases, report.summary, samples.CLAUSES
+    judged = view(report)
     shown = page_of(report)
-    assert verdict_sentence(report.run, report.summary) in words_of(shown)
+    assert sentences.verdict(judged) in words_of(shown)
     cells = [[cell.strip() for cell in row] for row in rows_of(shown)]
     lines = [
-        row.split("|")[1:-1] for row in markdown(*judged).splitlines() if "|" in row
+        row.split("|")[1:-1] for row in markdown(judged).splitlines() if "|" in row
     ]
     head, _, *body = [[cell.strip() for cell in line] for line in lines]
     assert cells == [head, *body]
-    terminal = [line.split() for line in render(*judged, width=200).splitlines()]
+    terminal = [line.split() for line in render(judged, width=200).splitlines()]
     for row in cells[1:]:
         assert ["." if cell in ("0", "0.0") else cell for cell in row] in terminal
 
@@ -218,15 +219,15 @@ def test_clause_that_the_installed_spec_does_not_have_is_shown():
 )
 def test_badge_says_what_became_of_the_clauses(cases, options, said, colour):
     report = samples.report(cases, **options)
-    judged = report.run, report.summary
-    data = json.loads(badge_json(*judged))
+    judged = view(report)
+    data = json.loads(badge_json(judged))
     assert data == {
         "schemaVersion": 1,
         "label": "shared-tensor-spec",
         "message": said,
         "color": colour,
     }
-    picture = ElementTree.fromstring(badge_svg(*judged))
+    picture = ElementTree.fromstring(badge_svg(judged))
     texts = [element.text for element in picture.iter() if element.tag.endswith("text")]
     assert texts == ["shared-tensor-spec", said]
 

@@ -5,39 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+import report_samples as samples
 from command import call
-from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.report.records import (
-    Case,
-    Machine,
-    ReportWriter,
-    Run,
-    Selection,
-    SpecRecord,
-    Subject,
-)
-from sharedtensor_conformance.report.verdicts import Verdict
+from report_samples import case
 
 HERE = Path(__file__).parent
 LIMIT = 300
-
-
-def run_of(implementation, planned, options=()):
-    """Return the first line of the report of a run with more options."""
-    axes = ("default",), ("fork", "spawn"), ("float32",), ("pipe",), ("cpu",)
-    return Run(
-        Subject("sample", "1.0", ("core",), *axes),
-        suite="0.1.0",
-        spec=SpecRecord.of(load_clauses()),
-        machine=Machine("3.11.9", "x86_64", "6.1", 2, True, False),
-        selection=Selection(full=False, options=(f"--impl={implementation}", *options)),
-        planned=planned,
-        started="2026-11-21T02:00:00Z",
-    )
 
 
 @pytest.fixture
@@ -45,14 +23,14 @@ def report_of(tmp_path):
     """Return a function that writes the report of cases with a verdict."""
 
     def write(implementation, *cases, verdict="fail", evidence="", options=()):
-        file = tmp_path / "report.jsonl"
-        with ReportWriter(file) as writer:
-            writer.write(run_of(implementation, len(cases), options))
-            for id in cases:
-                test = id.partition("[")[0]
-                judged = Verdict(verdict)
-                writer.write(Case(id, test, ("SHARE-1",), judged, evidence=evidence))
-        return file
+        judged = [
+            replace(case("SHARE-1", verdict, id=id, evidence=evidence), test=test)
+            for id in cases
+            for test in [id.partition("[")[0]]
+        ]
+        given = (f"--impl={implementation}", *options)
+        made = samples.report(judged, full=False, options=given)
+        return samples.write(tmp_path / "report.jsonl", samples.lines(made))
 
     return write
 

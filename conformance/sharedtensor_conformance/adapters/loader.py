@@ -25,7 +25,6 @@ SHIPPED = (
     "reference",
     "torch",
     "torch-cuda",
-    "torch-patched",
     "paddle",
     "mindspore",
     "stdlib",
@@ -35,6 +34,9 @@ SHIPPED = (
     "copy",
     "numpy-copy",
 )
+IN_A_CHECKOUT = {"torch-patched": "torch_patches.adapter"}
+"""The modules of adapters that are experiments, and not part of the wheel."""
+
 DEFAULT_ATTRIBUTE = "conformance_adapter"
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?")
 
@@ -54,6 +56,8 @@ def target_of(name: str) -> str:
     if name in SHIPPED:
         module = name.replace("-", "_")
         return f"sharedtensor_conformance.adapters.{module}:{DEFAULT_ATTRIBUTE}"
+    if name in IN_A_CHECKOUT:
+        return f"{IN_A_CHECKOUT[name]}:{DEFAULT_ATTRIBUTE}"
     for point in _entry_points():
         if point.name == name:
             return point.value

@@ -8,7 +8,7 @@ from difflib import unified_diff
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from sharedtensor_conformance.adapters.loader import SHIPPED
+from sharedtensor_conformance.adapters.loader import IN_A_CHECKOUT, SHIPPED
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli.command import (
     NO,
@@ -118,7 +118,7 @@ def _file_for(report: Report, given: str | None) -> Path:
     name = report.run.implementation.name
     if given:
         stem = Path(given).stem
-        if stem != name and stem in SHIPPED:
+        if stem != name and stem in {*SHIPPED, *IN_A_CHECKOUT}:
             raise WrongUse(f"{given} is for {stem!r}, but the report is of {name!r}")
         return Path(given)
     shipped = files("sharedtensor_conformance.expectations").joinpath(f"{name}.toml")

@@ -21,6 +21,7 @@ from sharedtensor_conformance.report.records import (
     Run,
     read_report,
 )
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.terminal import render
 
 TEACHING = """\
@@ -65,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     assert summary is not None
     _write(merged, arguments.output)
     width = shutil.get_terminal_size().columns
-    judged = (merged.run, merged.cases, summary, clauses)
-    print(render(*judged, width, file=arguments.output), end="")
+    view = RunView(merged.run, merged.cases, summary, clauses)
+    print(render(view, width, file=arguments.output), end="")
     return NO if summary.exit_status else YES
 
 

@@ -118,7 +118,7 @@ def _operations() -> Iterator[str]:
         if profile == "core" or protocol is None:
             continue
         yield f"\n    # Profile {profile}: {_purpose(protocol)}"
-        for name in vars(protocol):
+        for name in tuple(vars(protocol)):  # what is read there may add a name
             if name in operations_of(profile):
                 yield "    #"
                 yield from _stub(getattr(protocol, name))

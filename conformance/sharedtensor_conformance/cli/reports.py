@@ -18,7 +18,8 @@ from sharedtensor_conformance.report.judge import judge
 from sharedtensor_conformance.report.junit import junit_xml
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page
-from sharedtensor_conformance.report.records import Report, Run, Summary, read_report
+from sharedtensor_conformance.report.records import Report, Summary, read_report
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.summary_file import summary_text
 from sharedtensor_conformance.report.terminal import render
 
@@ -71,17 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a report and write it in the requested formats."""
     draw = _badge_form(arguments.badge) if arguments.badge else None
     report = read_report(arguments.file)
-    summary, clauses = _summary_of(report), load_clauses()
+    view = RunView(report.run, report.cases, _summary_of(report), load_clauses())
     if arguments.summary:
         write(arguments.summary, summary_text(report))
     if arguments.junit:
         write(arguments.junit, junit_xml(report))
     if draw:
-        write(arguments.badge, draw(report.run, summary))
-    judged = (report.run, report.cases, summary, clauses)
+        write(arguments.badge, draw(view))
     if arguments.html:
-        write(arguments.html, page(*judged))
-    text = markdown(*judged)
+        write(arguments.html, page(view))
+    text = markdown(view)
     if arguments.markdown == "-":
         print(text, end="")
         return YES
@@ -90,11 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     shown = {"colour": colour, "file": arguments.file}
-    print(render(*judged, width, **shown, whole=arguments.all_evidence), end="")
+    print(render(view, width, **shown, whole=arguments.all_evidence), end="")
     return YES
 
 
-def _badge_form(path: str) -> Callable[[Run, Summary], str]:
+def _badge_form(path: str) -> Callable[[RunView], str]:
     """Return the function that makes the badge for the file `path`.
 
     Raises:
@@ -110,15 +110,7 @@ def _badge_form(path: str) -> Callable[[Run, Summary], str]:
 def _summary_of(report: Report) -> Summary:
     if report.summary is not None:
         return report.summary
-    selection = report.run.selection
-    judged = judge(
-        report.run,
-        report.cases,
-        load_clauses(),
-        strict=selection.strict,
-        full=selection.full,
-        stale=(),
-    )
+    judged = judge(report.run, report.cases, load_clauses(), stale=())
     return replace(judged, complete=False, conforms=False, exit_status=NO)
 
 

@@ -41,6 +41,7 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.scope import plural
 from sharedtensor_conformance.report.terminal import render
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -212,8 +213,6 @@ class Recorder:
             self.run,
             self.cases,
             load_clauses(),
-            strict=selection.strict,
-            full=selection.full,
             stale=self.expected.stale(self.cases, version) if selection.full else (),
             finished=now(),
             seconds=round(time.monotonic() - self.started, 3),
@@ -229,10 +228,10 @@ class Recorder:
         if self.summary and self.run:
             terminal = terminalreporter._tw
             width, colour = terminal.fullwidth, terminal.hasmarkup
-            judged = (self.run, self.cases, self.summary, load_clauses())
+            view = RunView(self.run, self.cases, self.summary, load_clauses())
             terminalreporter.write_line("")
             file = self.config.getoption("report")
-            end = render(*judged, width, colour=colour, file=file)
+            end = render(view, width, colour=colour, file=file)
             terminalreporter.write_line(end)
 
     def _why_empty(self) -> str:

@@ -9,9 +9,8 @@ import json
 
 from sharedtensor_conformance.report.judge import Standing
 from sharedtensor_conformance.report.needs import NOT_HERE
-from sharedtensor_conformance.report.records import Run, Summary
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.templating import filled
-from sharedtensor_conformance.report.terminal import standings
 
 LABEL = "shared-tensor-spec"
 
@@ -27,9 +26,9 @@ CHARACTER = 6.6
 """The width of a character in pixels; the text of the badge is stretched to it."""
 
 
-def message(run: Run, summary: Summary) -> tuple[str, str]:
+def message(view: RunView) -> tuple[str, str]:
     """Return the text of the badge and the name of its colour."""
-    counts = standings(run, summary)
+    counts, summary = view.counts, view.summary
     broken = sum(
         counts[one] for one in (Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED)
     )
@@ -40,23 +39,23 @@ def message(run: Run, summary: Summary) -> tuple[str, str]:
         return f"cut short, {said}", "lightgrey"
     if summary.exit_status:
         return said, "red"
-    if not run.selection.full:
+    if not view.run.selection.full:
         return f"partial, {said}", "lightgrey"
     if summary.conforms:
         return f"conforms, {counts[Standing.HELD]} held", "green"
     return said, "orange"
 
 
-def badge_json(run: Run, summary: Summary) -> str:
+def badge_json(view: RunView) -> str:
     """Return the badge as JSON for badge services (shields.io, "endpoint")."""
-    text, colour = message(run, summary)
+    text, colour = message(view)
     data = {"schemaVersion": 1, "label": LABEL, "message": text, "color": colour}
     return json.dumps(data) + "\n"
 
 
-def badge_svg(run: Run, summary: Summary) -> str:
+def badge_svg(view: RunView) -> str:
     """Return the badge as an SVG image."""
-    text, colour = message(run, summary)
+    text, colour = message(view)
     left, right = (round(len(words) * CHARACTER) + 10 for words in (LABEL, text))
     content = {
         "label": LABEL,

@@ -18,11 +18,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+
+from sharedtensor_conformance.expectations.programs import program_names
 
 OF_THE_SITE = re.compile(r"P\d{2}")
 """The names of the promises on the site's page of promises."""
@@ -119,9 +121,10 @@ def _cause(entry: Mapping[str, Any]) -> Cause:
 
 
 def _require_each_program(named: set[str], path: Path) -> None:
-    programs = {program.stem for program in path.with_suffix("").glob("*.py")}
+    library = path.stem
+    paths = (PurePath(one) for one in program_names(path.parent, library))
+    programs = {one.stem for one in paths if one.parent.name == library}
     for name in sorted(programs - named):
         raise CausesError(f"{path}: causes.{name} is missing: the program is there")
     for name in sorted(named - programs):
-        folder = path.with_suffix("").name
-        raise CausesError(f"{path}: causes.{name}: there is no {folder}/{name}.py")
+        raise CausesError(f"{path}: causes.{name}: there is no {library}/{name}.py")

@@ -31,6 +31,7 @@ from packaging.version import InvalidVersion, Version
 
 from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.expectations.programs import has_program
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -398,8 +399,8 @@ def _leaks(table: dict[str, Any]) -> tuple[str, ...] | None:
 def _reproducer(table: dict[str, Any], folder: Path) -> str:
     name = _string(table, "reproducer")
     inside = (folder / name).resolve().is_relative_to(folder.resolve())
-    if name and not (inside and (folder / name).is_file()):
-        raise _Malformed("reproducer", f"there is no file {name!r} in {folder}")
+    if name and not (inside and has_program(folder, name)):
+        raise _Malformed("reproducer", f"there is no program {name!r} in {folder}")
     return name
 
 

@@ -14,14 +14,14 @@ gone ends with the new release, and one that is narrowed is written once more fo
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import tomlkit
 from packaging.version import InvalidVersion, Version
+from tomlkit.items import AoT, Comment, Whitespace
 
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.expectations import Expectation, Expectations
@@ -38,7 +38,6 @@ WIDTH = 88
 CUT = " ..."
 """The end of a comment that was too long."""
 
-_HEADER = re.compile(r"\s*\[\[\s*expect\s*\]\]\s*(#.*)?")
 _RESTRICTED = {"--strategy": "strategy", "--start-method": "start_method"}
 
 
@@ -70,7 +69,7 @@ def update(
     coverage = Coverage.of(report.run, clauses)
     version = report.run.implementation.version
     since = _newly_judged(report, expectations, coverage)
-    file, kept = _File(text, len(expectations.entries)), []
+    file, kept = _File(text), []
     removed, narrowed = [], []
     for entry in expectations.entries:
         revision = _revised(entry, report.cases, version, coverage)
@@ -133,14 +132,11 @@ def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
             f"{report.source} has cases that were not run because they follow from "
             f"known deviations: run the suite again with --all-cases"
         )
-    installed = {id: clause.hash for id, clause in clauses.items()}
-    judged = report.run.spec.hashes
-    for id in sorted({*installed, *judged}):
-        if installed.get(id) != judged.get(id):
-            raise UpdateError(
-                f"{report.source} was made with another text of {id} than the "
-                f"installed spec has: run the suite again"
-            )
+    for id in report.run.spec.other_than(clauses):
+        raise UpdateError(
+            f"{report.source} was made with another text of {id} than the installed "
+            f"spec has: run the suite again"
+        )
 
 
 # What a run covered
@@ -311,18 +307,21 @@ class Deviation:
         first = self.cases[0]
         said = printable(first.evidence).strip().splitlines()
         about = [f"{self.summary}, for example", first.id, *said[:1]]
-        kind = "clause" if self.entry.clause else "test"
-        pairs = {kind: self.entry.subject, "outcomes": sorted(self.entry.outcomes)}
+        table = tomlkit.table()
+        table["clause" if self.entry.clause else "test"] = self.entry.subject
+        table["outcomes"] = sorted(map(str, self.entry.outcomes))
         if self.version:
-            pairs["version"] = self.version
-        lines = [f"{key} = {_toml(value)}" for key, value in pairs.items()]
+            table["version"] = self.version
         if self.entry.leaks:
-            lines.append(f"leaks = {_toml(self.entry.leaks)}")
+            table["leaks"] = list(self.entry.leaks)
         if self.entry.axes:
-            lines.append(f"axes = {_inline(self.entry.axes)}")
-        lines += ['cause = ""', f"date = {self.entry.date.isoformat()}"]
-        comments = [f"# {_cut(line.strip(), WIDTH - 2)}" for line in about]
-        return "\n".join([*comments, "[[expect]]", *lines]) + "\n"
+            table["axes"] = tomlkit.inline_table()
+            for axis, values in self.entry.axes.items():
+                table["axes"][axis] = sorted(values) if len(values) > 1 else min(values)
+        table["cause"] = ""
+        table["date"] = self.entry.date
+        comments = [f"# {_cut(line.strip(), WIDTH - 2)}\n" for line in about]
+        return f"{''.join(comments)}[[expect]]\n{table.as_string()}"
 
 
 def _cut(line: str, width: int) -> str:
@@ -335,20 +334,6 @@ def _cut(line: str, width: int) -> str:
     kept = line[: width - len(CUT) + 1].rpartition(" ")[0].rstrip()
     first = line.partition(" ")[0]
     return line if first == line else f"{kept or first}{CUT}"
-
-
-def _toml(value: Any) -> str:
-    several = isinstance(value, list | tuple)
-    plain = [str(item) for item in value] if several else value
-    return str(tomlkit.item(plain).as_string())
-
-
-def _inline(axes: Mapping[str, frozenset[str]]) -> str:
-    pairs = (
-        f"{axis} = {_toml(sorted(v) if len(v) > 1 else min(v))}"
-        for axis, v in axes.items()
-    )
-    return f"{{ {', '.join(pairs)} }}"
 
 
 def _deviations(
@@ -451,87 +436,86 @@ def _specifier(version: str, known: Expectations) -> str:
 
 
 class _File:
-    """The text of a file: its head, then entries with the gaps between them.
+    """A file whose entries can be changed; the rest of its text stays as it is.
 
-    The comments directly above the header of an entry belong to it. Blank lines and
-    other comments form the gap after an entry, which stays if the entry is removed.
+    The comments directly above the header of an entry belong to it. In tomlkit, they
+    are the end of what comes before. Other comments there, and blank lines, stay if the
+    entry is removed.
     """
 
-    def __init__(self, text: str, count: int) -> None:
-        lines = text.splitlines(keepends=True)
-        headers = [n for n, line in enumerate(lines) if _HEADER.fullmatch(line.strip())]
-        if len(headers) != count:
+    def __init__(self, text: str) -> None:
+        self.document = tomlkit.parse(text)
+        found: Any = self.document.get("expect", tomlkit.aot())
+        if not isinstance(found, AoT):
             raise UpdateError(
-                f"the file has {count} entries and {len(headers)} lines [[expect]]: "
-                f"write each header on its own line"
+                "the entries are in a list: write each header on its own line, "
+                "[[expect]]"
             )
-        begins = [_first_above(lines, header, _is_comment) for header in headers]
-        bounds = [*begins, len(lines)]
-        self.head = "".join(lines[: bounds[0]])
-        self.entries: list[str] = []
-        self.gaps: list[str] = []
-        for begin, following in pairwise(bounds):
-            end = _first_above(lines, following, _is_blank_or_comment)
-            self.entries.append("".join(lines[begin:end]))
-            self.gaps.append("".join(lines[end:following]))
+        self.entries = found
+        self.tables = list(found)
+        self.added = ""
 
     def remove(self, number: int) -> None:
-        """Remove an entry; the gap after it stays."""
-        self.entries[number - 1] = ""
+        """Remove an entry with its comments."""
+        table = self.tables[number - 1]
+        place = self._place(table)
+        above, end = self._above(place)
+        begin = _end_of(above, end, lambda item: isinstance(item, Comment))
+        begin = _end_of(above, begin, lambda item: isinstance(item, Whitespace))
+        kept = _cut_end(table)
+        while not begin and kept and isinstance(kept[0][1], Whitespace):
+            kept.pop(0)  # the file does not begin with blank lines
+        above[begin:end] = kept
+        del self.entries[place]
 
     def end(self, entry: Expectation, release: str) -> None:
         """Let an entry apply only to releases before `release`."""
         versions = ",".join([*_lower_bounds(entry), f"<{release}"])
-        self.entries[entry.number - 1] = self._edited(entry, {}, versions)
+        _edit(self.tables[entry.number - 1], {}, versions)
 
     def set_judged(self, release: str) -> None:
         """Name the newest judged release."""
-        document = tomlkit.parse(self.head)
-        document["judged"] = release
-        self.head = document.as_string()
+        self.document["judged"] = release
 
     def narrow(self, entry: Expectation, since: str = "") -> None:
         """Remove the axis values that an entry no longer has, where given, since then.
 
         For earlier releases the entry stays above the narrowed one.
         """
-        narrowed = self._edited(entry, entry.axes, f">={since}" if since else "")
+        table = self.tables[entry.number - 1]
         if since:
+            earlier = deepcopy(table)
+            _cut_end(earlier)
+            earlier.value.body.append((None, Whitespace("\n")))
+            self.entries.insert(self._place(table), earlier)
+            self.tables[entry.number - 1] = earlier
             self.end(entry, since)
-            without_comments = narrowed[narrowed.index("[[") :]
-            narrowed = f"{self.entries[entry.number - 1]}\n{without_comments}"
-        self.entries[entry.number - 1] = narrowed
-
-    def _edited(
-        self, entry: Expectation, axes: Mapping[str, frozenset[str]], version: str
-    ) -> str:
-        """Return the text of an entry with other values of axes, and other versions."""
-        document = tomlkit.parse(self.entries[entry.number - 1])
-        table: Any = document["expect"][0]
-        for axis, values in axes.items():
-            kept = table.setdefault("axes", tomlkit.inline_table())
-            if axis not in kept:
-                kept[axis] = sorted(values)
-            elif isinstance(kept[axis], list):
-                _keep(kept[axis], values)
-        if version:
-            table["version"] = version
-        return document.as_string()
+        _edit(table, entry.axes, f">={since}" if since else "")
 
     def add(self, entry: str) -> None:
         """Append an entry, below a blank line."""
         before = self.text()
         if before and not before.endswith("\n\n"):
             entry = f"\n{entry}" if before.endswith("\n") else f"\n\n{entry}"
-        self.entries.append(entry)
-        self.gaps.append("")
+        self.added += entry
 
     def text(self) -> str:
         """Return the whole text."""
-        found = self.head
-        for entry, gap in zip(self.entries, self.gaps, strict=True):
-            found = found + entry + gap if entry else _joined(found, gap)
-        return found
+        if not self.entries:  # tomlkit would write an empty list
+            body = self.document.body
+            body[:] = [item for item in body if item[1] is not self.entries]
+        return self.document.as_string() + self.added
+
+    def _place(self, table: Any) -> int:
+        return next(n for n, one in enumerate(self.entries) if one is table)
+
+    def _above(self, place: int) -> tuple[list[Any], int]:
+        """Return the items that come before an entry, and where they end."""
+        if place:
+            items = self.entries[place - 1].value.body
+            return items, len(items)
+        items = self.document.body
+        return items, next(n for n, item in enumerate(items) if item[1] is self.entries)
 
 
 def _lower_bounds(entry: Expectation) -> list[str]:
@@ -540,26 +524,34 @@ def _lower_bounds(entry: Expectation) -> list[str]:
     )
 
 
-def _joined(before: str, after: str) -> str:
-    kept = before.rstrip("\n")
-    return f"{kept}\n{after}" if kept else after.lstrip("\n")
+def _end_of(items: Sequence[Any], end: int, belongs: Callable[[Any], bool]) -> int:
+    """Return where the items directly before `end` begin that belong to it."""
+    while end and belongs(items[end - 1][1]):
+        end -= 1
+    return end
 
 
-def _first_above(
-    lines: Sequence[str], place: int, belongs: Callable[[str], bool]
-) -> int:
-    """Return the first of the lines directly above `place` that belong to it."""
-    while place and belongs(lines[place - 1]):
-        place -= 1
-    return place
+def _cut_end(table: Any) -> list[Any]:
+    """Take the blank lines and comments below an entry from it, and return them."""
+    items: list[Any] = table.value.body
+    end = _end_of(items, len(items), lambda one: isinstance(one, Comment | Whitespace))
+    cut = items[end:]
+    del items[end:]
+    return cut
 
 
-def _is_comment(line: str) -> bool:
-    return line.lstrip().startswith("#")
-
-
-def _is_blank_or_comment(line: str) -> bool:
-    return not line.strip() or _is_comment(line)
+def _edit(table: Any, axes: Mapping[str, frozenset[str]], version: str) -> None:
+    """Give an entry other values of axes, and other versions if `version` is given."""
+    below = _cut_end(table)
+    for axis, values in axes.items():
+        kept = table.setdefault("axes", tomlkit.inline_table())
+        if axis not in kept:
+            kept[axis] = sorted(values)
+        elif isinstance(kept[axis], list):
+            _keep(kept[axis], values)
+    if version:
+        table["version"] = version
+    table.value.body.extend(below)
 
 
 def _keep(items: Any, wanted: Set[str]) -> None:

@@ -83,8 +83,6 @@ def judge(
     cases: Sequence[Case],
     clauses: Mapping[str, Clause],
     *,
-    strict: bool,
-    full: bool,
     stale: Iterable[str],
     finished: str | None = None,
     seconds: float | None = None,
@@ -107,7 +105,7 @@ def judge(
         JudgingError: a case cites a clause that is not among `clauses`.
     """
     complete = len(cases) == run.planned
-    whole = full and complete
+    whole = run.selection.full and complete
     summary = Summary(
         cases=len(cases),
         verdicts=_tally(cases),
@@ -120,17 +118,18 @@ def judge(
         seconds=sum(c.seconds for c in cases) if seconds is None else seconds,
         stopped="" if complete else stopped,
     )
-    return _decided(run, summary, strict=strict, full=full)
+    return _decided(run, summary)
 
 
-def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Shortfalls:
+def shortfalls(run: Run, summary: Summary) -> Shortfalls:
     """Return the reasons why the exit status of the run is not 0."""
+    strict = run.selection.strict
     results = summary.clauses.items()
-    deciding = [(id, r) for id, r in results if decides(run, r, strict=strict)]
-    whole = full and summary.complete
+    deciding = [(id, r) for id, r in results if decides(run, r)]
+    whole = run.selection.full and summary.complete
     no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
     unjudged = [(id, r) for id, r in deciding if r.verdict in no_verdict and whole]
-    standings = {id: standing(run, r, strict=strict) for id, r in results}
+    standings = {id: standing(run, r) for id, r in results}
     is_newer = bool(run.selection.carried_over)
     expected = list(standings.values()).count(Standing.EXPECTED)
     return Shortfalls(
@@ -154,15 +153,14 @@ def _judged_nothing(run: Run, summary: Summary) -> bool:
     return idle.issuperset(map(Verdict, summary.verdicts))
 
 
-def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
+def standing(run: Run, result: ClauseResult) -> Standing:
     """Return the standing of a clause with this `result`."""
     if result.verdict is Verdict.BLOCKED:
         return Standing.BLOCKED
     if result.verdict.broken:
         if result.expected:
             return Standing.EXPECTED
-        deciding = decides(run, result, strict=strict)
-        return Standing.BROKEN if deciding else Standing.ADVISORY
+        return Standing.BROKEN if decides(run, result) else Standing.ADVISORY
     if result.verdict is Verdict.PASS:
         return Standing.HELD
     if result.verdict is Verdict.UNSUPPORTED:
@@ -170,7 +168,7 @@ def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
     return Standing.NOT_HERE if result.needs else Standing.NOT_RUN
 
 
-def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
+def decides(run: Run, result: ClauseResult) -> bool:
     """Return whether the exit status depends on a clause with this `result`.
 
     Clauses on device memory, on host memory and of long profiles do not count if they
@@ -184,7 +182,7 @@ def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
     if result.profile in LONG_PROFILES and not result.cases:
         return False
     claimed = result.profile in {"core", *run.implementation.claims}
-    return claimed and result.level in required_levels(strict=strict)
+    return claimed and result.level in required_levels(strict=run.selection.strict)
 
 
 def required_levels(*, strict: bool) -> frozenset[str]:
@@ -254,24 +252,23 @@ def _tally(cases: Iterable[Case]) -> dict[str, int]:
     return {str(verdict): counts[verdict] for verdict in Verdict if counts[verdict]}
 
 
-def _decided(run: Run, summary: Summary, *, strict: bool, full: bool) -> Summary:
-    short = shortfalls(run, summary, strict=strict, full=full)
-    flawed = deviates(run, summary, strict=strict)
+def _decided(run: Run, summary: Summary) -> Summary:
+    short = shortfalls(run, summary)
+    flawed = deviates(run, summary)
     lacking = any(
-        result.needs and decides(run, result, strict=strict)
-        for result in summary.clauses.values()
+        result.needs and decides(run, result) for result in summary.clauses.values()
     )
     unquestioned = not (short or flawed or lacking)
     fields = vars(summary) | {
         "exit_status": int(bool(short)),
-        "conforms": full and run.selection.host and unquestioned,
+        "conforms": run.selection.full and run.selection.host and unquestioned,
     }
     return Summary(**fields)
 
 
-def deviates(run: Run, summary: Summary, *, strict: bool) -> bool:
+def deviates(run: Run, summary: Summary) -> bool:
     """Return whether a clause that decides is broken, expected or not."""
     return any(
-        result.verdict.broken and decides(run, result, strict=strict)
+        result.verdict.broken and decides(run, result)
         for result in summary.clauses.values()
     )

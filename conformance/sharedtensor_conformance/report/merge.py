@@ -61,8 +61,6 @@ def merge(
         run,
         cases,
         clauses,
-        strict=selection.strict,
-        full=selection.full,
         stale=expectations.stale(cases, version) if selection.full else (),
         finished=max(end.finished for end in ends),
         seconds=round(sum(end.seconds for end in ends), 3),
@@ -145,14 +143,11 @@ def _require_all(reports: Sequence[Report], shards: Sequence[Shard]) -> None:
 
 
 def _require_text(report: Report, clauses: Mapping[str, Clause]) -> None:
-    installed = {id: clause.hash for id, clause in clauses.items()}
-    judged = report.run.spec.hashes
-    for id in sorted(installed.keys() | judged.keys()):
-        if installed.get(id) != judged.get(id):
-            raise MergeError(
-                f"{report.source} was made with another text of {id} than the "
-                f"installed spec has: merge with the suite that ran the shards"
-            )
+    for id in report.run.spec.other_than(clauses):
+        raise MergeError(
+            f"{report.source} was made with another text of {id} than the installed "
+            f"spec has: merge with the suite that ran the shards"
+        )
 
 
 def _require_expectations(

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import StrEnum
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TextIO
+from types import TracebackType, UnionType
+from typing import Any, Self, TextIO, get_args, get_origin, get_type_hints
 
 from fastjsonschema import JsonSchemaValueException
 from fastjsonschema import compile as compile_schema
@@ -35,6 +36,52 @@ STAND_INS = frozenset({"simulated", "emulated"})
 
 class ReportError(Exception):
     """A report cannot be written or read; the message is one sentence."""
+
+
+class _Recorded:
+    """A part of a report, which is JSON data with the names of its fields."""
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `asdict` described; missing fields have their defaults."""
+        kind: Any = cls
+        found: Self = _decoder(kind)(data)
+        return found
+
+
+class _Line(_Recorded):
+    """A line of a report."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the line as JSON-ready data."""
+        fields: Any = self
+        return {"type": type(self).__name__.lower()} | asdict(fields)
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that makes a value of the type of a field from JSON data."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind).items()
+        return partial(_made, kind, {name: _decoder(hint) for name, hint in hints})
+    if origin is tuple:
+        item = _decoder(parts[0])
+        return lambda data: tuple(map(item, data))
+    if origin is dict:
+        value = _decoder(parts[1])
+        return lambda data: {key: value(one) for key, one in data.items()}
+    if origin is UnionType:  # something or None
+        some = _decoder(parts[0])
+        return lambda data: None if data is None else some(data)
+    return kind if issubclass(kind, StrEnum) else lambda data: data
+
+
+def _made(
+    kind: Any, decoders: Mapping[str, Callable[[Any], Any]], data: Mapping[str, Any]
+) -> Any:
+    given = {name: decoders[name](data[name]) for name in decoders if name in data}
+    return kind(**given)
 
 
 @dataclass(frozen=True)
@@ -80,6 +127,12 @@ class SpecRecord:
         """Return the record of the spec that has these `clauses`."""
         return cls(SPEC_VERSION, {id: clause.hash for id, clause in clauses.items()})
 
+    def other_than(self, clauses: Mapping[str, Clause]) -> list[str]:
+        """Return the ids of the clauses whose text is not that of `clauses`."""
+        others = SpecRecord.of(clauses).hashes
+        ids = sorted({*self.hashes, *others})
+        return [id for id in ids if self.hashes.get(id) != others.get(id)]
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -93,7 +146,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Cuda:
+class Cuda(_Recorded):
     """The CUDA environment of a run on device memory.
 
     Args:
@@ -112,15 +165,9 @@ class Cuda:
     libraries: dict[str, str]
     gpus: tuple[Gpu, ...]
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Cuda:
-        """Return what `asdict` described."""
-        gpus = tuple(Gpu(**gpu) for gpu in data["gpus"])
-        return cls(**{**data, "gpus": gpus})
-
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(_Recorded):
     """The machine of a run; `cuda` is None if no CUDA device was requested."""
 
     python: str
@@ -130,12 +177,6 @@ class Machine:
     privileged: bool
     private_shm: bool
     cuda: Cuda | None = None
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Machine:
-        """Return the machine that a run line describes; older ones have no `cuda`."""
-        cuda = data.get("cuda")
-        return cls(**{**data, "cuda": Cuda.from_data(cuda) if cuda else None})
 
 
 @dataclass(frozen=True)
@@ -161,7 +202,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(_Recorded):
     """What was selected for a run.
 
     Args:
@@ -195,17 +236,9 @@ class Selection:
         named = [one for one in self.options if one.startswith("--device=")]
         return not named or "--device=cpu" in named
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Selection:
-        """Return the selection that a run line describes."""
-        fields = _tuples(data)
-        if fields.get("shard") is not None:
-            fields["shard"] = Shard(**fields["shard"])
-        return cls(**fields)
-
 
 @dataclass(frozen=True)
-class Run:
+class Run(_Line):
     """The first line: implementation, machine, selection and how many cases follow."""
 
     implementation: Subject
@@ -217,23 +250,9 @@ class Run:
     started: str
     schema: int = SCHEMA_VERSION
 
-    def as_data(self) -> dict[str, Any]:
-        """Return the line as JSON-ready data."""
-        return _line("run", self)
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Run:
-        """Return the run that `as_data` described."""
-        fields = _fields(data)
-        fields["implementation"] = Subject(**_tuples(data["implementation"]))
-        fields["spec"] = SpecRecord(**data["spec"])
-        fields["machine"] = Machine.from_data(data["machine"])
-        fields["selection"] = Selection.from_data(data["selection"])
-        return cls(**fields)
-
 
 @dataclass(frozen=True)
-class Case:
+class Case(_Line):
     """The line of one case: one test in one configuration.
 
     Args:
@@ -268,21 +287,9 @@ class Case:
         """Whether it failed once and held when it was repeated in fresh processes."""
         return self.repeated == "vanished"
 
-    def as_data(self) -> dict[str, Any]:
-        """Return the line as JSON-ready data."""
-        return _line("case", self)
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Case:
-        """Return the case that `as_data` described."""
-        fields: dict[str, Any] = _tuples(_fields(data))
-        fields["verdict"] = Verdict(data["verdict"])
-        fields["needs"] = Need(data["needs"]) if data.get("needs") else None
-        return cls(**fields)
-
 
 @dataclass(frozen=True)
-class ClauseResult:
+class ClauseResult(_Recorded):
     """The result of a clause, from its cases.
 
     Args:
@@ -298,17 +305,9 @@ class ClauseResult:
     cases: dict[str, int]
     needs: tuple[Need, ...] = ()
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> ClauseResult:
-        """Return the result that a summary line describes."""
-        fields: dict[str, Any] = _tuples(data)
-        fields["verdict"] = Verdict(data["verdict"])
-        fields["needs"] = tuple(map(Need, data.get("needs", ())))
-        return cls(**fields)
-
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(_Line):
     """The last line: the result of each clause and of the whole run.
 
     Args:
@@ -326,18 +325,6 @@ class Summary:
     finished: str
     seconds: float
     stopped: str = ""
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the line as JSON-ready data."""
-        return _line("summary", self)
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Summary:
-        """Return the summary that `as_data` described."""
-        clauses = data["clauses"].items()
-        fields: dict[str, Any] = _tuples(_fields(data))
-        fields["clauses"] = {id: ClauseResult.from_data(found) for id, found in clauses}
-        return cls(**fields)
 
 
 Line = Run | Case | Summary
@@ -563,15 +550,3 @@ def _complaint(kind: str, data: Any) -> str:
     said = error.message
     message = said if len(said) <= 200 else f"{said[:197]}..."
     return f"{where}: {message}" if where else message
-
-
-def _line(kind: str, line: Line) -> dict[str, Any]:
-    return {"type": kind} | asdict(line)
-
-
-def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name != "type"}
-
-
-def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}

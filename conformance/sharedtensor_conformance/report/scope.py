@@ -1,13 +1,11 @@
-"""Describes what a run covered: its selection, its shard, and whether it was complete.
+"""Describes what a run covered: its selection, its shard, and its devices.
 
 All views of a report show this, so that nobody mistakes a partial run for a full one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from sharedtensor_conformance.report.records import Cuda, Run, Summary
+from sharedtensor_conformance.report.records import Cuda, Run
 
 CLAUSE = "--clause="
 """The option that asks for a clause."""
@@ -42,63 +40,9 @@ def held(run: Run) -> str:
     return "held in the one case that was run" if one else "held"
 
 
-def notes(run: Run, summary: Summary) -> Iterator[str]:
-    """Yield sentences about the release, the GPUs and the missing cases of a run."""
-    selection = run.selection
-    if selection.carried_over:
-        yield newer_than_recorded(run, summary)
-    if ONE_PER_CLAUSE in selection.options:
-        yield f"Held means {held(run)}: a whole run may break the clause."
-    if run.machine.cuda:
-        yield met(run.machine.cuda)
-    if selection.left_out:
-        who = ", ".join(selection.left_out_by) or "a plugin of pytest"
-        chosen = run.planned + selection.left_out
-        yield f"Of {chosen} chosen cases, {selection.left_out} were left out by {who}."
-    if selection.shard:
-        yield (
-            "This is only one shard of a run: shared-tensor-spec merge judges all "
-            "shards together."
-        )
-    if not summary.complete:
-        yield f"The run was {cut_short(run, summary)}."
-
-
-def newer_than_recorded(run: Run, summary: Summary) -> str:
-    """Return what a run shows of a release whose deviations were not recorded yet."""
-    before = run.selection.carried_over
-    results = summary.clauses.items()
-    broken = [(id, r) for id, r in results if r.verdict.broken]
-    known = sum(result.expected for _, result in broken)
-    new = [id for id, result in broken if not result.expected]
-    said = (
-        f"{run.implementation} is newer than {before}, the newest release whose "
-        f"deviations were recorded. Broken as in {before}: {plural(known, 'clause')}. "
-        f"Newly broken: {', '.join(new) or 'none'}."
-    )
-    if run.selection.full and summary.complete:
-        said += (
-            f" Expectations that nothing shows any more: {len(summary.stale)}. To "
-            "record it: shared-tensor-spec expectations update REPORT."
-        )
-    return said
-
-
-def stale_title(run: Run) -> str:
-    """Return the words above the expectations that no case shows any more."""
-    before = run.selection.carried_over
-    return f"No longer as in {before}" if before else "Stale expectations"
-
-
 def plural(count: int, noun: str) -> str:
     """Return the count with its noun: ``1 case``, ``2 cases``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def cut_short(run: Run, summary: Summary) -> str:
-    """Return after how many cases an incomplete run ended, and why."""
-    why = f" ({summary.stopped})" if summary.stopped else ""
-    return f"cut short after {summary.cases} of {run.planned} planned cases{why}"
 
 
 def met(cuda: Cuda) -> str:

@@ -97,6 +97,6 @@ def _add(rows: dict[str, Row], chapter: str, more: Row) -> None:
 
 
 def _of_clause(run: Run, chapter: str, result: ClauseResult) -> Row:
-    found = standing(run, result, strict=run.selection.strict)
+    found = standing(run, result)
     column: dict[str, Any] = {found.replace(" ", "_"): 1}
     return Row(chapter, **column)

@@ -26,6 +26,13 @@ def filled(template: str, content: dict[str, Any]) -> str:
     return environment.from_string(source(template)).render(content)
 
 
+def safe(text: str) -> str:
+    """Return text that is not escaped, since it is no text of a run."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
 def source(name: str) -> str:
     """Return the text of a file in the folder of the templates."""
     folder = files("sharedtensor_conformance.report") / FOLDER

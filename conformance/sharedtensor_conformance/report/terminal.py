@@ -9,33 +9,17 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from sharedtensor_conformance.clauses import Clause
-from sharedtensor_conformance.report import scope
-from sharedtensor_conformance.report.groups import Group, basic_first, groups_of
-from sharedtensor_conformance.report.judge import (
-    Shortfalls,
-    Standing,
-    deviates,
-    required_levels,
-    shortfalls,
-    standing,
-)
-from sharedtensor_conformance.report.needs import NOT_HERE, by_need, reason
-from sharedtensor_conformance.report.records import (
-    STAND_INS,
-    Case,
-    ClauseResult,
-    Run,
-    Summary,
-)
-from sharedtensor_conformance.report.repeat import repeat_command
+from sharedtensor_conformance.report import scope, sentences
+from sharedtensor_conformance.report.groups import Group, basic_first
+from sharedtensor_conformance.report.needs import NOT_HERE
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.scope import plural
 from sharedtensor_conformance.report.signatures import ALSO_LEFT
-from sharedtensor_conformance.report.table import Row, chapter_rows, columns
+from sharedtensor_conformance.report.table import Row
 from sharedtensor_conformance.report.verdicts import Verdict
 
 EVIDENCE_LINES = 20
@@ -57,10 +41,7 @@ _RED, _GREEN, _YELLOW, _BOLD = "31", "32", "33", "1"
 
 
 def render(
-    run: Run,
-    cases: Sequence[Case],
-    summary: Summary,
-    clauses: Mapping[str, Clause],
+    view: RunView,
     width: int = 80,
     *,
     colour: bool = False,
@@ -70,31 +51,17 @@ def render(
     """Return the report as text of at most `width` columns, unless a word is longer.
 
     Args:
-        run: the first line of the report.
-        cases: its cases.
-        summary: its summary.
-        clauses: the clauses of the installed spec.
+        view: the run.
         width: the number of columns of the terminal.
         colour: whether to use colours.
         file: the file of the report, if there is one.
         whole: whether to show all evidence of each group.
     """
-    paint = _Paint(colour)
-    amount = _Amount(whole, file)
-    groups = groups_of(cases, summary, clauses)
-    blocks = [
-        *_heading(run, cases, summary, width),
-        _table(chapter_rows(run, summary, cases), paint),
-        *_group_blocks(run, groups, summary, clauses, width, paint, amount),
-        *_unjudged_block(run, summary, clauses, width),
-        *_not_here_block(run, summary, width),
-        *_stale_block(run, summary, width),
-        _final(run, summary, width, paint),
-    ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    blocks = _Blocks(view, width, colour, _Evidence(whole, file))
+    return "\n\n".join(block for block in blocks.in_order() if block) + "\n"
 
 
-class _Amount:
+class _Evidence:
     """Decides how much evidence is shown, and says where the rest is.
 
     Each group shows at least the first line of its evidence.
@@ -102,15 +69,15 @@ class _Amount:
 
     def __init__(self, whole: bool, file: str | None) -> None:
         self._whole, self._file = whole, file
-        self._told = 0
+        self._shown = 0
 
-    def of(self, case: Case) -> Iterator[str]:
+    def lines_of_next(self, case: Case) -> Iterator[str]:
         """Yield the lines of evidence to show of the next group."""
         lines = case.evidence.splitlines() or ["(no evidence was recorded)"]
         fault = case.verdict is Verdict.ERROR  # the last lines say where it happened
         most = FAULT_LINES if fault else EVIDENCE_LINES
-        most = len(lines) if self._whole else most if self._told < IN_FULL else 1
-        self._told += 1
+        most = len(lines) if self._whole else most if self._shown < IN_FULL else 1
+        self._shown += 1
         # Of a history the end explains the failure, which stands at the beginning.
         first = 0 if fault else (most + 1) // 2
         omitted = max(len(lines) - most, 0)
@@ -138,49 +105,116 @@ def _with_few_leaks(line: str) -> str:
     return "; ".join([*leaks[:MOST_LEAKS], f"and {len(leaks) - MOST_LEAKS} more"])
 
 
-class _Paint:
-    """Wraps text in colour codes, or leaves it alone."""
+class _Blocks:
+    """The blocks of the text; an empty one is left out."""
 
-    def __init__(self, active: bool) -> None:
-        self.active = active
+    def __init__(
+        self, view: RunView, width: int, colour: bool, evidence: _Evidence
+    ) -> None:
+        self.view, self.evidence = view, evidence
+        self._width, self._colour = max(width, 20), colour
 
-    def __call__(self, text: str, code: str) -> str:
-        return f"\033[{code}m{text}\033[0m" if self.active else text
+    def in_order(self) -> Iterator[str]:
+        yield self._heading()
+        yield self._table()
+        by_clause = groupby(self.view.groups, lambda one: (one.first, one.expected))
+        for _, groups in by_clause:
+            yield "\n".join(self._broken(list(groups)))
+        yield self._unjudged()
+        yield self._not_here()
+        stale = self.view.summary.stale
+        yield self._listed(f"{sentences.stale_title(self.view)}:", stale)
+        yield self._verdict()
 
+    def _heading(self) -> str:
+        run, summary = self.view.run, self.view.summary
+        devices = sorted({case.device for case in self.view.cases})
+        text = (
+            f"{self.view.name}, spec {run.spec.version}, {scope.selected(run)}, on "
+            f"{' and '.join(devices or [run.selection.device])}: "
+            f"{plural(summary.cases, 'case')}{self._follow()} in {summary.seconds:.1f}s"
+        )
+        paragraphs = [text, *sentences.notes(self.view)]
+        return "\n".join(
+            line for one in paragraphs for line in self._wrapped(one, "", "  ")
+        )
 
-def _heading(
-    run: Run, cases: Sequence[Case], summary: Summary, width: int
-) -> list[str]:
-    devices = sorted({case.device for case in cases}) or [run.selection.device]
-    text = (
-        f"{run.implementation}, spec {run.spec.version}, {scope.selected(run)}, on "
-        f"{' and '.join(devices)}: {plural(summary.cases, 'case')}{_follow(summary)} "
-        f"in {summary.seconds:.1f}s"
-    )
-    paragraphs = [text, *scope.notes(run, summary)]
-    return ["\n".join(line for p in paragraphs for line in wrapped(p, width, "", "  "))]
+    def _follow(self) -> str:
+        """Return how many cases were not run as they follow from known deviations."""
+        count = self.view.summary.verdicts.get(Verdict.FOLLOWS, 0)
+        follow = "follows" if count == 1 else "follow"
+        return f" ({count} {follow} from known deviations, not run)" if count else ""
 
+    def _table(self) -> str:
+        rows, names = self.view.rows, self.view.columns
+        if not rows:
+            return ""
+        first = max(len(row.chapter) for row in [*rows, Row("chapter")])
+        cells = [[name.replace("_", " ") for name in names]]
+        cells += [_cells(row, names) for row in rows]
+        head, *body, total = [_table_line(names, line, first) for line in cells]
+        rule = "-" * len(head)
+        return "\n".join([self._painted(head, _BOLD), rule, *body, rule, total])
 
-def _follow(summary: Summary) -> str:
-    """Return how many cases were not run because they follow from known deviations."""
-    count = summary.verdicts.get(Verdict.FOLLOWS, 0)
-    if not count:
-        return ""
-    follow = "follows" if count == 1 else "follow"
-    return f" ({count} {follow} from known deviations, not run)"
+    def _broken(self, groups: list[Group]) -> Iterator[str]:
+        """Yield the lines about a clause that is the most basic one of `groups`."""
+        first = groups[0]
+        title = f"{first.first}  {self.view.title(first.first)}"
+        line, *more = self._wrapped(title, "", " " * (len(first.first) + 2))
+        yield self._painted(line, _YELLOW if first.expected else _RED)
+        yield from more
+        yield from self._wrapped(sentences.facts(self.view, first), "  ", "  ")
+        for group in groups:
+            yield from self._group_lines(group)
 
+    def _group_lines(self, group: Group) -> Iterator[str]:
+        cause = [f"cause: {group.cause}"] if group.cause else []
+        for sentence in (*cause, *sentences.about(group)):
+            yield from self._wrapped(sentence, "  ", "    ")
+        if not group.cause:  # a known cause explains more than evidence
+            for line in self.evidence.lines_of_next(group.shown):
+                yield from self._wrapped(_printable(line), "    | ", "    | ")
+        yield f"  {self.view.repeat(group)}"
 
-def _table(rows: list[Row], paint: _Paint) -> str:
-    if not rows:
-        return ""
-    names = columns(rows)
-    total = sum(rows, Row("all"))
-    first = max(len(row.chapter) for row in [*rows, total, Row("chapter")])
-    lines = [_table_line(names, [name.replace("_", " ") for name in names], first)]
-    lines += [_table_line(names, _cells(row, names), first) for row in rows]
-    total_line = _table_line(names, _cells(total, names), first)
-    rule = "-" * len(lines[0])
-    return "\n".join([paint(lines[0], _BOLD), rule, *lines[1:], rule, total_line])
+    def _unjudged(self) -> str:
+        head, ids = "Claimed, and judged by no case:", self.view.short.unjudged
+        if len(ids) > WITH_TITLES:
+            ids = tuple(basic_first(ids, self.view.summary.clauses))
+            return self._listed(head, [", ".join(ids)], others="  ")
+        return self._listed(head, [f"{id}  {self.view.title(id)}" for id in ids])
+
+    def _not_here(self) -> str:
+        if not self.view.by_need:
+            return ""
+        head = f"{NOT_HERE.capitalize()}, since this machine does not permit it:"
+        lines = self._wrapped(head)
+        for need, ids in self.view.by_need.items():
+            lines += self._wrapped(f"{need}: {', '.join(ids)}", "  ", "    ")
+            lines += self._wrapped(need.remedy, "    ", "    ")
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        code = _RED if self.view.summary.exit_status else _GREEN
+        lines = self._wrapped(sentences.verdict(self.view))
+        return "\n".join(self._painted(line, code) for line in lines)
+
+    def _listed(self, head: str, items: Iterable[str], others: str = "    ") -> str:
+        lines = [line for one in items for line in self._wrapped(one, "  ", others)]
+        return "\n".join([head, *lines]) if lines else ""
+
+    def _painted(self, text: str, code: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self._colour else text
+
+    def _wrapped(self, text: str, first: str = "", others: str = "") -> list[str]:
+        """Return `text` in lines; words are never split."""
+        return textwrap.wrap(
+            text,
+            self._width,
+            initial_indent=first,
+            subsequent_indent=others,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [first.rstrip()]
 
 
 def _cells(row: Row, names: list[str]) -> list[str]:
@@ -192,100 +226,6 @@ def _table_line(names: list[str], cells: list[str], first: int) -> str:
     return "  ".join([cells[0].ljust(first), *(c.rjust(len(n)) for n, c in rest)])
 
 
-def _group_blocks(
-    run: Run,
-    groups: Sequence[Group],
-    summary: Summary,
-    clauses: Mapping[str, Clause],
-    width: int,
-    paint: _Paint,
-    amount: _Amount,
-) -> Iterator[str]:
-    """Yield a block for each clause that is the most basic one of its group."""
-    by_clause = groupby(groups, key=lambda group: (group.first, group.expected))
-    for (id, expected), its_groups in by_clause:
-        said = facts(run, summary.clauses[id], expected=expected)
-        lines = [
-            *_title(id, clauses, width, paint, _YELLOW if expected else _RED),
-            *wrapped(said, width, "  ", "  "),
-        ]
-        for group in its_groups:
-            lines += _group_lines(run, group, width, amount)
-        yield "\n".join(lines)
-
-
-def _title(
-    id: str, clauses: Mapping[str, Clause], width: int, paint: _Paint, code: str
-) -> list[str]:
-    title = clauses[id].title if id in clauses else "(not in the installed spec)"
-    first, *more = wrapped(f"{id}  {title}", width, "", " " * (len(id) + 2))
-    return [paint(first, code), *more]
-
-
-def _group_lines(run: Run, group: Group, width: int, amount: _Amount) -> Iterator[str]:
-    others = others_sentence(group) if group.others else ""
-    cause = f"cause: {group.cause}" if group.cause else ""
-    for sentence in (cause, others, state_sentence(group)):
-        if sentence:
-            yield from wrapped(sentence, width, "  ", "    ")
-    if not group.cause:  # a known cause explains more than evidence
-        for line in amount.of(group.shown):
-            yield from wrapped(_printable(line), width, "    | ", "    | ")
-    yield f"  {repeat_command(run, group.first, group.shown)}"
-
-
-def facts(run: Run, result: ClauseResult, *, expected: bool) -> str:
-    """Return level, profile and standing of a broken clause, and its cases.
-
-    Args:
-        run: the run.
-        result: what became of the clause.
-        expected: whether the failures are known deviations.
-    """
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
-    return f"{label(run, result, expected=expected)}: {counts}"
-
-
-def label(run: Run, result: ClauseResult, *, expected: bool) -> str:
-    """Return level, profile and standing of a broken clause."""
-    strict = run.selection.strict
-    advisory = standing(run, result, strict=strict) is Standing.ADVISORY
-    known = "expected" if expected else "not expected" + ", advisory" * advisory
-    before = run.selection.carried_over
-    known += f", as in {before}" if expected and before else ""
-    where = " and the ".join(sorted(STAND_INS.intersection(result.devices)))
-    device = f" on the {where} device" if where else ""
-    return f"{result.level}, profile {result.profile}, {known}{device}"
-
-
-def others_sentence(group: Group) -> str:
-    """Return which other clauses are broken, probably by the same cause."""
-    count = len(group.others)
-    if group.shown.verdict is Verdict.BLOCKED:
-        return f"not judged: {group.first} and {plural(count, 'other clause')}"
-    fail = "fails" if count == 1 else "fail"
-    how = "for the same cause" if group.cause else "in the same way"
-    if group.rests:
-        how += ", or depend on it" if count > 1 else ", or depends on it"
-    others = plural(count, "other clause")
-    return f"start with {group.first}: {others} {fail} {how}: {', '.join(group.others)}"
-
-
-def state_sentence(group: Group) -> str:
-    """Return how many failures vanished when they were repeated, or "" if none did.
-
-    The command that repeats such a group runs other cases, too, so one case is named.
-    """
-    vanished = [case for case in group.cases if case.state_dependent]
-    if not vanished:
-        return ""
-    return (
-        f"state-dependent: {len(vanished)} of "
-        f"{plural(len(group.cases), 'broken case')} held when repeated in fresh "
-        f"processes, so earlier cases or timing matter; for example {vanished[0].id}"
-    )
-
-
 def _printable(line: str) -> str:
     # Evidence can contain output of a judged process: escape control characters.
     return re.sub(
@@ -293,173 +233,3 @@ def _printable(line: str) -> str:
         lambda found: f"\\x{ord(found[0]):02x}",
         line.expandtabs(4),
     )
-
-
-def _unjudged_block(
-    run: Run, summary: Summary, clauses: Mapping[str, Clause], width: int
-) -> list[str]:
-    selection = run.selection
-    short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
-    if not short.unjudged:
-        return []
-    lines = ["Claimed, and judged by no case:"]
-    if len(short.unjudged) > WITH_TITLES:
-        ids = basic_first(short.unjudged, summary.clauses)
-        return ["\n".join([*lines, *wrapped(", ".join(ids), width, "  ", "  ")])]
-    for id in short.unjudged:
-        title = clauses[id].title if id in clauses else ""
-        lines += wrapped(f"{id}  {title}".rstrip(), width, "  ", "    ")
-    return ["\n".join(lines)]
-
-
-def _not_here_block(run: Run, summary: Summary, width: int) -> list[str]:
-    clauses = by_need(run, summary)
-    if not clauses:
-        return []
-    lines = wrapped(
-        f"{NOT_HERE.capitalize()}, since this machine does not permit it:",
-        width,
-        "",
-        "",
-    )
-    for need, ids in clauses.items():
-        lines += wrapped(f"{need}: {', '.join(ids)}", width, "  ", "    ")
-        lines += wrapped(need.remedy, width, "    ", "    ")
-    return ["\n".join(lines)]
-
-
-def _stale_block(run: Run, summary: Summary, width: int) -> list[str]:
-    if not summary.stale:
-        return []
-    lines = [f"{scope.stale_title(run)}:"]
-    for sentence in summary.stale:
-        lines += wrapped(sentence, width, "  ", "    ")
-    return ["\n".join(lines)]
-
-
-def _final(run: Run, summary: Summary, width: int, paint: _Paint) -> str:
-    text = verdict_sentence(run, summary)
-    code = _RED if summary.exit_status else _GREEN
-    return "\n".join(paint(line, code) for line in wrapped(text, width, "", ""))
-
-
-def verdict_sentence(run: Run, summary: Summary) -> str:
-    """Return the verdict of the run on the implementation, in one sentence."""
-    return f"{_verdict(run, summary)}{_device_note(run, summary)}."
-
-
-def _verdict(run: Run, summary: Summary) -> str:
-    name = str(run.implementation)
-    if _ended_early(run, summary):
-        said = f"{scope.cut_short(run, summary)}, so far {_tallied(run, summary)}"
-        return f"{name} was not judged completely: {said}"
-    found = {Verdict(one) for one in summary.verdicts}
-    if Verdict.BLOCKED in found and not any(one.judged for one in found):
-        return f"{name} was not judged: {_reasons(run, summary)}"
-    if summary.exit_status:
-        return f"{name} does not pass: {_reasons(run, summary)}"
-    if not run.selection.full:
-        part = "shard" if run.selection.shard else "partial selection"
-        return f"{name} passes this {part}: {_tallied(run, summary)}"
-    if not run.selection.host:
-        return f"{name} passes on device memory: {_tallied(run, summary)}"
-    strict = run.selection.strict
-    if not summary.conforms:
-        but = " but does not conform" if deviates(run, summary, strict=strict) else ""
-        return f"{name} passes{but}: {_tallied(run, summary)}"
-    levels = " and ".join(sorted(required_levels(strict=strict)))
-    return (
-        f"{name} conforms, every {levels} of core and of the claimed profiles was "
-        f"judged and held: {_tallied(run, summary)}"
-    )
-
-
-def _ended_early(run: Run, summary: Summary) -> bool:
-    """Return whether cases are missing and nothing else is wrong."""
-    selection = run.selection
-    short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
-    return short == Shortfalls(cut_short=True)
-
-
-def _tallied(run: Run, summary: Summary) -> str:
-    counts = standings(run, summary)
-    said = [*_held(run, summary), *_advisory(counts)]
-    if expected := counts[Standing.EXPECTED]:
-        said.append(f"{plural(expected, 'clause')} broken as expected")
-    if not_here := {id for ids in by_need(run, summary).values() for id in ids}:
-        said.append(f"{len(not_here)} {NOT_HERE}")
-    return ", ".join(said)
-
-
-def _held(run: Run, summary: Summary) -> list[str]:
-    """Return how many clauses held; those that were not asked for only in part."""
-    held = [id for id, r in summary.clauses.items() if r.verdict is Verdict.PASS]
-    count = sum(scope.asked_for(run, id) for id in held)
-    others = len(held) - count
-    in_part = [f"{plural(others, 'other')} held in part"] if others else []
-    return [f"{plural(count, 'clause')} {scope.held(run)}", *in_part]
-
-
-def standings(run: Run, summary: Summary) -> Counter[Standing]:
-    """Return the number of clauses of each standing."""
-    strict = run.selection.strict
-    return Counter(standing(run, r, strict=strict) for r in summary.clauses.values())
-
-
-def _advisory(counts: Counter[Standing]) -> list[str]:
-    count = counts[Standing.ADVISORY]
-    return [f"{plural(count, 'clause')} broken (advisory)"] if count else []
-
-
-def _reasons(run: Run, summary: Summary) -> str:
-    selection = run.selection
-    short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
-    counted = (
-        (len(short.broken), "clause", "broken"),
-        (len(short.blocked), "clause", "blocked and not judged"),
-        (len(short.unjudged), "clause", "judged by no case"),
-        (len(short.not_here), "clause", f"{NOT_HERE} (--strict asks for every clause)"),
-        (short.errors, "case", "ended in an error of the suite or the adapter"),
-        (short.stale, "expectation", "stale"),
-        (short.carried_over, "clause", "broken as in an earlier release"),
-    )
-    said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
-    said += _advisory(standings(run, summary))
-    if short.nothing:
-        counts = (f"{n} {verdict}" for verdict, n in summary.verdicts.items())
-        why = f", since {reason(lacking)}" if (lacking := by_need(run, summary)) else ""
-        said.append(f"nothing was judged ({', '.join(counts)}){why}")
-    if short.cut_short:
-        said.append(scope.cut_short(run, summary))
-    return ", ".join(said) + _advice(short.broken, summary)
-
-
-def _advice(broken: Sequence[str], summary: Summary) -> str:
-    """Return which clause to start with if several are broken, else ""."""
-    if len(broken) < 2:
-        return ""
-    return f"; start with {basic_first(broken, summary.clauses)[0]}"
-
-
-def _device_note(run: Run, summary: Summary) -> str:
-    if "cuda" not in run.implementation.claims:
-        return ""
-    cuda = [r for r in summary.clauses.values() if r.profile == "cuda"]
-    devices = {device for result in cuda for device in result.devices}
-    if "cuda" in devices or not (cuda or run.selection.full):
-        return ""
-    if where := " and the ".join(sorted(STAND_INS & devices)):
-        return f"; profile cuda was judged on the {where} device only, never on CUDA"
-    return "; profile cuda was not judged"
-
-
-def wrapped(text: str, width: int, first: str, others: str) -> list[str]:
-    """Return `text` in lines of at most `width` columns; words are never split."""
-    return textwrap.wrap(
-        text,
-        max(width, 20),
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches import FIXES
 from sharedtensor_conformance.report.causes import (
     Cause,
     CausesError,
@@ -30,10 +29,12 @@ from sharedtensor_conformance.report.expectations import (
     load_expectations,
 )
 from sphinx.errors import ExtensionError
+from torch_patches import FIXES
 
 from clauses.known import FOLDER
 from clauses.outcomes import Outcome, outcome_in
 from clauses.reports import Column
+from clauses.shown_files import text_of
 
 RECORDS = Path("docs", "reports", "causes")
 PROJECTS = {
@@ -137,7 +138,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
             continue  # it is about other releases
         file = FOLDER / REPRODUCERS / name / f"{program}.py"
         printed = run["programs"].get(program, {})
-        text = recorded_text(root / file, printed, command(name))
+        text = recorded_text(root, file, printed, command(name))
         broken = _clauses(column, about, file.as_posix())
         reports.append(
             Report(
@@ -193,10 +194,11 @@ def _recorded(root: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def recorded_text(program: Path, run: Mapping[str, str], how: str) -> str:
+def recorded_text(root: Path, file: Path, run: Mapping[str, str], how: str) -> str:
     """Return the text of a program, of which a run is recorded.
 
     Args:
+        file: the program, from the root of the repository.
         run: the record; empty where there is none.
         how: the command that records a run.
 
@@ -204,11 +206,11 @@ def recorded_text(program: Path, run: Mapping[str, str], how: str) -> str:
         ExtensionError: the program is not there, or is not the one that was run.
     """
     try:
-        text = program.read_text(encoding="utf-8")
+        text = text_of(root, file.as_posix())
     except OSError as error:
-        raise ExtensionError(f"{program} was recorded and is missing") from error
+        raise ExtensionError(f"{file} was recorded and is missing") from error
     if hashlib.sha256(text.encode()).hexdigest() != run.get("sha256"):
-        said = f"the record has no run of the present {program.name}"
+        said = f"the record has no run of the present {file.name}"
         raise ExtensionError(f"{said}; write it with: {how}")
     return text
 

@@ -25,6 +25,7 @@ from sphinx.roles import XRefRole
 from sphinx.util import logging
 
 from clauses.backing import Backing
+from clauses.shown_files import is_shown
 
 NAME = "spec"
 SOURCE_PAGES = "source"
@@ -176,7 +177,7 @@ class SpecDomain(Domain):
     ) -> nodes.Node | None:
         """Return the link to a line of a file, such as ``spec/grad.md#L12``."""
         file, _, line = target.partition("#")
-        if not (self.backing.root / file).is_file():
+        if not is_shown(self.backing.root, file):
             return None
         if builder.format != "html":
             return contnode

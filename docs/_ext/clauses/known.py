@@ -24,6 +24,7 @@ HELD_THIS_TIME = "held this time"
 """What is said of a clause that held though a deviation from it is known."""
 
 FOLDER = Path("conformance", "sharedtensor_conformance", "expectations")
+CAUSES = FOLDER / REPRODUCERS
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,5 @@ class Deviations:
 
 
 def _deviation(entry: Expectation) -> Deviation:
-    folder = FOLDER / REPRODUCERS
-    program = (folder / entry.reproducer).as_posix() if entry.reproducer else ""
+    program = (CAUSES / entry.reproducer).as_posix() if entry.reproducer else ""
     return Deviation(entry.cause, entry.date.isoformat(), program, entry.link)

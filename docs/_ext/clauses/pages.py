@@ -15,6 +15,7 @@ from pygments.util import ClassNotFound
 from sphinx.application import Sphinx
 
 from clauses.domain import NAME, SOURCE_PAGES
+from clauses.shown_files import text_of
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -22,7 +23,7 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     root, linked = app.env.domains[NAME].backing.root, app.env.domains[NAME].linked
     chapters = {f"spec/{path.name}" for path in root.glob("spec/*.md")}
     for file in sorted(linked | chapters):
-        text = (root / file).read_text(encoding="utf-8")
+        text = text_of(root, file)
         title, code = html.escape(file), marked_up(file, text)
         body = f'<h1>{title}</h1>\n<div class="source-page">{code}</div>'
         yield f"{SOURCE_PAGES}/{file}", {"title": title, "body": body}, "page.html"

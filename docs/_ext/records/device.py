@@ -36,9 +36,10 @@ def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     broken = clauses_by_program(judged, root)
     programs = []
     for name, printed in record["programs"].items():
-        file = (PROGRAMS / f"{name}.py").as_posix()
-        title = title_of(recorded_text(root / file, printed, how))
-        programs.append((title, file, broken.get(file, []), printed["output"]))
+        file = PROGRAMS / f"{name}.py"
+        title = title_of(recorded_text(root, file, printed, how))
+        shown = file.as_posix()
+        programs.append((title, shown, broken.get(shown, []), printed["output"]))
     return {"programs": programs}
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from sharedtensor_bench.results import Result, read_results
 from sharedtensor_bench.table import busy, circumstances
-from sharedtensor_conformance.adapters.torch_patches import FIXES
+from torch_patches import FIXES
 
-PACKAGE = "sharedtensor_conformance.adapters.torch_patches"
+PACKAGE = "torch_patches"
 SHARED = ("cargo", "segments", "replacing")
 COSTS = "reports/torch-fixes.json"
 PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"

@@ -17,6 +17,7 @@ from sharedtensor_conformance.report.records import (
     SpecRecord,
     Subject,
 )
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.verdicts import Verdict
 
 STARTED = "2026-11-21T02:00:00Z"
@@ -137,13 +138,22 @@ def report(
         began,
         cases,
         clauses,
-        strict=began.selection.strict,
-        full=began.selection.full,
         stale=stale,
         finished=FINISHED,
         seconds=61.0,
     )
     return Report(began, tuple(cases), summary, source)
+
+
+def all_but(id: str, *instead: Case) -> list[Case]:
+    """Return cases of all clauses that held, and others in place of one clause's."""
+    return [one for one in ALL_HELD if id not in one.clauses] + list(instead)
+
+
+def view(sample: Report, clauses: Mapping[str, Clause] = CLAUSES) -> RunView:
+    """Return a report as its renderings get it."""
+    assert sample.summary is not None
+    return RunView(sample.run, sample.cases, sample.summary, clauses)
 
 
 def lines(sample: Report) -> list[dict[str, object]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.grads import register
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.grads import register
+from torch_patches.replacing import wrap
 
 
 def apply() -> None:

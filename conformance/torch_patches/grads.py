@@ -6,7 +6,7 @@ from importlib import import_module
 from multiprocessing import reduction
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.replacing import wrap
 
 
 def apply() -> None:

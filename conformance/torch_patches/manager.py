@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.replacing import wrap
 
 SOCKET = "/torch-shm-dir-XXXXXX/manager.sock"
 """What the manager adds to the directory for the address of its socket."""

@@ -6,9 +6,9 @@ from importlib import import_module
 from multiprocessing import reduction
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.cargo import Cargo, current
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
-from sharedtensor_conformance.adapters.torch_patches.segments import give_back, settle
+from torch_patches.cargo import Cargo, current
+from torch_patches.replacing import wrap
+from torch_patches.segments import give_back, settle
 
 
 def apply() -> None:

@@ -10,16 +10,16 @@ from multiprocessing import queues
 from multiprocessing.util import is_exiting
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.cargo import (
+from torch_patches.cargo import (
     Message,
     pack,
     unpack,
 )
-from sharedtensor_conformance.adapters.torch_patches.messages import (
+from torch_patches.messages import (
     MessageLostError,
     packet_of,
 )
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.replacing import wrap
 
 
 def apply() -> None:

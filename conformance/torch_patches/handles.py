@@ -7,9 +7,9 @@ import stat
 from importlib import import_module
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.cargo import Detached
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
-from sharedtensor_conformance.adapters.torch_patches.segments import size_of
+from torch_patches.cargo import Detached
+from torch_patches.replacing import wrap
+from torch_patches.segments import size_of
 
 
 def apply() -> None:

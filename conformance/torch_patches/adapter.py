@@ -1,12 +1,12 @@
 """PyTorch on the CPU with fixes in Python, to show that it can meet the clauses.
 
 Its operations are those of the adapter `torch`. Before the first operation, the process
-installs the fixes in `torch_patches`; so does each process that it starts, under every
+installs the fixes of this package; so does each process that it starts, under every
 start method. It has its own name, because nobody ships this version of PyTorch.
 
-``torch_patched:only_NAME`` is the adapter with one fix and those that it needs.
-``torch_patched:without_NAME`` is the adapter without a fix and those that need it. They
-show what a fix does and what it costs.
+``torch_patches.adapter:only_NAME`` is the adapter with one fix and those that it needs.
+``torch_patches.adapter:without_NAME`` is the adapter without a fix and those that need
+it. They show what a fix does and what it costs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sharedtensor_conformance.adapters import torch_patches
 from sharedtensor_conformance.adapters.torch import TorchOperations
 from sharedtensor_conformance.adapters.torch import conformance_adapter as unpatched
+
+import torch_patches
 
 conformance_adapter = replace(
     unpatched,
     name="torch-patched",
-    operations="sharedtensor_conformance.adapters.torch_patched:PatchedOperations",
+    operations=f"{__name__}:PatchedOperations",
 )
 
 

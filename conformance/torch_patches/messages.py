@@ -14,7 +14,7 @@ from multiprocessing import connection, reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.cargo import (
+from torch_patches.cargo import (
     Cargo,
     Detached,
     Message,
@@ -22,7 +22,7 @@ from sharedtensor_conformance.adapters.torch_patches.cargo import (
     pack,
     unpack,
 )
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.replacing import wrap
 
 LARGEST = 64 << 10
 """A message with more bytes goes as a file in memory."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
-from sharedtensor_conformance.adapters.torch_patches.segments import path_of
+from torch_patches.replacing import wrap
+from torch_patches.segments import path_of
 
 _NAMED = re.compile(r"</?(torch_\d+_\d+_\d+)>")
 

@@ -6,7 +6,7 @@ import weakref
 from importlib import import_module
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.replacing import wrap
 
 _arrays: dict[int, list[weakref.ref[Any]]] = {}
 """For the address of a storage's memory, the arrays over it that `numpy` has made."""

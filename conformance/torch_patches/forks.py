@@ -10,7 +10,7 @@ from importlib import import_module
 from multiprocessing import process, util
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.segments import (
+from torch_patches.segments import (
     count_of,
     names,
     path_of,

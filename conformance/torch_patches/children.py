@@ -12,8 +12,8 @@ from importlib import import_module
 from multiprocessing import spawn
 from typing import Any
 
-from sharedtensor_conformance.adapters import torch_patches
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+import torch_patches
+from torch_patches.replacing import wrap
 
 
 def apply() -> None:

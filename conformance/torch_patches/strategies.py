@@ -9,8 +9,8 @@ from importlib import import_module
 from multiprocessing import reduction
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
-from sharedtensor_conformance.adapters.torch_patches.segments import names, watch_names
+from torch_patches.replacing import wrap
+from torch_patches.segments import names, watch_names
 
 
 def apply() -> None:

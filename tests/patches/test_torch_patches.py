@@ -13,15 +13,16 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
-from sharedtensor_conformance.adapters import torch_patches
-from sharedtensor_conformance.adapters.torch_patches.cargo import Cargo, Message
-from sharedtensor_conformance.adapters.torch_patches.messages import (
+import torch_patches
+from sharedtensor_conformance.adapters import loader
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.records import read_report
+from torch_patches.cargo import Cargo, Message
+from torch_patches.messages import (
     AT_ONCE,
     LARGEST,
     pipe,
 )
-from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.report.records import read_report
 
 LIMIT = 500
 needs_torch = pytest.mark.skipif(
@@ -91,6 +92,14 @@ def judged(tmp_path_factory):
     }
 
 
+def test_adapter_is_found_by_its_name_in_a_checkout_alone(monkeypatch):
+    assert loader.load_implementation("torch-patched").name == "torch-patched"
+    monkeypatch.setitem(loader.IN_A_CHECKOUT, "torch-patched", "not_in_the_wheel")
+    said = "there is no implementation 'torch-patched'"
+    with pytest.raises(loader.LoadingError, match=said):
+        loader.load_implementation("torch-patched")
+
+
 def test_each_fix_has_a_case():
     assert set(CASES) == set(torch_patches.NAMES)
 
@@ -109,7 +118,7 @@ def test_case_breaks_on_torch_and_holds_with_the_fixes(name, judged):
 @needs_torch
 @pytest.mark.parametrize("name", CASES)
 def test_case_breaks_without_its_fix(name, tmp_path):
-    adapter = f"sharedtensor_conformance.adapters.torch_patched:without_{name}"
+    adapter = f"torch_patches.adapter:without_{name}"
     verdict, _ = verdicts(adapter, tmp_path, CASES[name])[CASES[name]]
     assert verdict in ("fail", "crash", "hang")
 

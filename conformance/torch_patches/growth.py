@@ -6,7 +6,7 @@ import math
 from importlib import import_module
 from typing import Any
 
-from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from torch_patches.replacing import wrap
 
 
 def apply() -> None:

@@ -1,0 +1,227 @@
+"""The sentences about a run and about groups of failures that all its views share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sharedtensor_conformance.report import scope
+from sharedtensor_conformance.report.groups import Group, basic_first
+from sharedtensor_conformance.report.judge import (
+    Shortfalls,
+    Standing,
+    deviates,
+    required_levels,
+)
+from sharedtensor_conformance.report.needs import NOT_HERE, reason
+from sharedtensor_conformance.report.records import STAND_INS
+from sharedtensor_conformance.report.run_view import RunView
+from sharedtensor_conformance.report.scope import plural
+from sharedtensor_conformance.report.verdicts import Verdict
+
+# The verdict
+
+
+def verdict(view: RunView) -> str:
+    """Return the verdict of the run on the implementation, in one sentence."""
+    return f"{_verdict(view)}{_device_note(view)}."
+
+
+def _verdict(view: RunView) -> str:
+    run, summary = view.run, view.summary
+    if view.short == Shortfalls(cut_short=True):
+        said = f"{_cut_short(view)}, so far {_tallied(view)}"
+        return f"{view.name} was not judged completely: {said}"
+    found = {Verdict(one) for one in summary.verdicts}
+    if Verdict.BLOCKED in found and not any(one.judged for one in found):
+        return f"{view.name} was not judged: {_reasons(view)}"
+    if summary.exit_status:
+        return f"{view.name} does not pass: {_reasons(view)}"
+    if not run.selection.full:
+        part = "shard" if run.selection.shard else "partial selection"
+        return f"{view.name} passes this {part}: {_tallied(view)}"
+    if not run.selection.host:
+        return f"{view.name} passes on device memory: {_tallied(view)}"
+    if not summary.conforms:
+        but = " but does not conform" if deviates(run, summary) else ""
+        return f"{view.name} passes{but}: {_tallied(view)}"
+    levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
+    return (
+        f"{view.name} conforms, every {levels} of core and of the claimed profiles was "
+        f"judged and held: {_tallied(view)}"
+    )
+
+
+def _tallied(view: RunView) -> str:
+    said = [*_held(view), *_advisory(view)]
+    if expected := view.counts[Standing.EXPECTED]:
+        said.append(f"{plural(expected, 'clause')} broken as expected")
+    if not_here := {id for ids in view.by_need.values() for id in ids}:
+        said.append(f"{len(not_here)} {NOT_HERE}")
+    return ", ".join(said)
+
+
+def _held(view: RunView) -> list[str]:
+    """Return how many clauses held; those that were not asked for only in part."""
+    results = view.summary.clauses.items()
+    held = [id for id, result in results if result.verdict is Verdict.PASS]
+    count = sum(scope.asked_for(view.run, id) for id in held)
+    others = len(held) - count
+    in_part = [f"{plural(others, 'other')} held in part"] if others else []
+    return [f"{plural(count, 'clause')} {scope.held(view.run)}", *in_part]
+
+
+def _advisory(view: RunView) -> list[str]:
+    count = view.counts[Standing.ADVISORY]
+    return [f"{plural(count, 'clause')} broken (advisory)"] if count else []
+
+
+def _reasons(view: RunView) -> str:
+    short = view.short
+    counted = (
+        (len(short.broken), "clause", "broken"),
+        (len(short.blocked), "clause", "blocked and not judged"),
+        (len(short.unjudged), "clause", "judged by no case"),
+        (len(short.not_here), "clause", f"{NOT_HERE} (--strict asks for every clause)"),
+        (short.errors, "case", "ended in an error of the suite or the adapter"),
+        (short.stale, "expectation", "stale"),
+        (short.carried_over, "clause", "broken as in an earlier release"),
+    )
+    said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
+    said += _advisory(view)
+    if short.nothing:
+        counts = (f"{n} {verdict}" for verdict, n in view.summary.verdicts.items())
+        why = f", since {reason(view.by_need)}" if view.by_need else ""
+        said.append(f"nothing was judged ({', '.join(counts)}){why}")
+    if short.cut_short:
+        said.append(_cut_short(view))
+    if len(short.broken) < 2:
+        return ", ".join(said)
+    first = basic_first(short.broken, view.summary.clauses)[0]
+    return f"{', '.join(said)}; start with {first}"
+
+
+def _device_note(view: RunView) -> str:
+    if "cuda" not in view.run.implementation.claims:
+        return ""
+    cuda = [r for r in view.summary.clauses.values() if r.profile == "cuda"]
+    devices = {device for result in cuda for device in result.devices}
+    if "cuda" in devices or not (cuda or view.run.selection.full):
+        return ""
+    if where := " and the ".join(sorted(STAND_INS & devices)):
+        return f"; profile cuda was judged on the {where} device only, never on CUDA"
+    return "; profile cuda was not judged"
+
+
+# What was covered
+
+
+def notes(view: RunView) -> Iterator[str]:
+    """Yield sentences about the release, the GPUs and the missing cases of a run."""
+    run, selection = view.run, view.run.selection
+    if selection.carried_over:
+        yield _newer_than_recorded(view)
+    if scope.ONE_PER_CLAUSE in selection.options:
+        yield f"Held means {scope.held(run)}: a whole run may break the clause."
+    if run.machine.cuda:
+        yield scope.met(run.machine.cuda)
+    if selection.left_out:
+        who = ", ".join(selection.left_out_by) or "a plugin of pytest"
+        chosen = run.planned + selection.left_out
+        yield f"Of {chosen} chosen cases, {selection.left_out} were left out by {who}."
+    if selection.shard:
+        yield (
+            "This is only one shard of a run: shared-tensor-spec merge judges all "
+            "shards together."
+        )
+    if not view.summary.complete:
+        yield f"The run was {_cut_short(view)}."
+
+
+def _newer_than_recorded(view: RunView) -> str:
+    """Return what a run shows of a release whose deviations were not recorded yet."""
+    before = view.run.selection.carried_over
+    results = view.summary.clauses.items()
+    broken = [(id, r) for id, r in results if r.verdict.broken]
+    known = sum(result.expected for _, result in broken)
+    new = [id for id, result in broken if not result.expected]
+    said = (
+        f"{view.name} is newer than {before}, the newest release whose "
+        f"deviations were recorded. Broken as in {before}: {plural(known, 'clause')}. "
+        f"Newly broken: {', '.join(new) or 'none'}."
+    )
+    if view.run.selection.full and view.summary.complete:
+        said += (
+            f" Expectations that nothing shows any more: {len(view.summary.stale)}. To "
+            "record it: shared-tensor-spec expectations update REPORT."
+        )
+    return said
+
+
+def stale_title(view: RunView) -> str:
+    """Return the words above the expectations that no case shows any more."""
+    before = view.run.selection.carried_over
+    return f"No longer as in {before}" if before else "Stale expectations"
+
+
+def _cut_short(view: RunView) -> str:
+    """Return after how many cases an incomplete run ended, and why."""
+    summary = view.summary
+    why = f" ({summary.stopped})" if summary.stopped else ""
+    planned = view.run.planned
+    return f"cut short after {summary.cases} of {planned} planned cases{why}"
+
+
+# A group of failures
+
+
+def facts(view: RunView, group: Group) -> str:
+    """Return level, profile and standing of a group's clause, and all its cases."""
+    result = view.summary.clauses[group.first]
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
+    return f"{label(view, group)}: {counts}"
+
+
+def label(view: RunView, group: Group) -> str:
+    """Return level, profile and standing of a group's most basic clause."""
+    result = view.summary.clauses[group.first]
+    advisory = view.standing(group.first) is Standing.ADVISORY
+    known = "expected" if group.expected else "not expected" + ", advisory" * advisory
+    before = view.run.selection.carried_over
+    known += f", as in {before}" if group.expected and before else ""
+    where = " and the ".join(sorted(STAND_INS.intersection(result.devices)))
+    device = f" on the {where} device" if where else ""
+    return f"{result.level}, profile {result.profile}, {known}{device}"
+
+
+def about(group: Group) -> list[str]:
+    """Return which other clauses are broken with it, and whether failures vanished."""
+    return [said for said in (_others(group), _vanished(group)) if said]
+
+
+def _others(group: Group) -> str:
+    count = len(group.others)
+    if not count:
+        return ""
+    if group.shown.verdict is Verdict.BLOCKED:
+        return f"not judged: {group.first} and {plural(count, 'other clause')}"
+    fail = "fails" if count == 1 else "fail"
+    how = "for the same cause" if group.cause else "in the same way"
+    if group.rests:
+        how += ", or depend on it" if count > 1 else ", or depends on it"
+    others = plural(count, "other clause")
+    return f"start with {group.first}: {others} {fail} {how}: {', '.join(group.others)}"
+
+
+def _vanished(group: Group) -> str:
+    """Return how many failures vanished when they were repeated.
+
+    The command that repeats such a group runs other cases, too, so one case is named.
+    """
+    vanished = [case for case in group.cases if case.state_dependent]
+    if not vanished:
+        return ""
+    return (
+        f"state-dependent: {len(vanished)} of "
+        f"{plural(len(group.cases), 'broken case')} held when repeated in fresh "
+        f"processes, so earlier cases or timing matter; for example {vanished[0].id}"
+    )
