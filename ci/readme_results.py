@@ -17,7 +17,6 @@ from sharedtensor_conformance.report.verdicts import Need
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "docs" / "_ext"))
 
-from clauses.boxes import stand_ins
 from clauses.outcomes import Outcome, counted
 from clauses.reports import Column, columns, read_all
 
@@ -54,17 +53,17 @@ def row(column: Column) -> tuple[str, ...]:
     linked = f"[{broken}]({causes})" if (ROOT / causes).is_file() else str(broken)
     return (
         column.name,
-        column.title.removeprefix(column.name).strip(),
+        column.version,
         str(held),
         linked,
         str(len(clauses) - held - broken),
-        max(report.started for report in column.reports).partition("T")[0],
+        column.day,
     )
 
 
 def simulated(column: Column) -> str:
     """Return a sentence about clauses that were judged on a simulated device."""
-    devices = [stand_ins(one) for one in column.judgements.values()]
+    devices = [one.stand_ins for one in column.judgements.values()]
     count = sum(map(bool, devices))
     names = " or ".join(sorted({name for found in devices for name in found}))
     if not count:

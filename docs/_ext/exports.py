@@ -8,19 +8,16 @@ form of llmstxt.org, so that a language model finds the text of a clause at once
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clauses.domain import NAME
+from clauses.domain import NAME, ONE_PAGE
+from clauses.rendering import Place, written
 from docutils import nodes
 from sharedtensor_conformance.cli.clauses import as_data
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
-
-BACKING = "clause-backing"
-"""The class of what stands under a clause, which the one page leaves out."""
 
 
 class Whole(nodes.General, nodes.Element):
@@ -33,7 +30,9 @@ class WholeDirective(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        return [Whole(pages=[f"spec/{name}" for name in self.content if name])]
+        pages = [f"spec/{name}" for name in self.content if name]
+        self.env.metadata[self.env.docname][ONE_PAGE] = pages
+        return [Whole(pages=pages)]
 
 
 class PutTogether(SphinxPostTransform):
@@ -48,8 +47,9 @@ class PutTogether(SphinxPostTransform):
 
     def _copied(self, page: str) -> nodes.Node:
         section = self.env.get_doctree(page).next_node(nodes.section).deepcopy()
-        for backing in list(section.findall(_is_backing)):
-            backing.parent.remove(backing)
+        for place in list(section.findall(Place)):
+            if place["template"] == "clause-backing":
+                place.parent.remove(place)
         for node in section.findall(nodes.Element):
             if "refdoc" in node:
                 node["refdoc"] = self.env.docname
@@ -64,27 +64,6 @@ class PutTogether(SphinxPostTransform):
         return id if _defined(self.env, id) else f"{Path(page).name}-{id}"
 
 
-class LinkWithin(SphinxPostTransform):
-    """Lets links to clauses stay on the page, after they have been resolved."""
-
-    default_priority = 300
-
-    def run(self, **kwargs: object) -> None:
-        if not self.env.metadata[self.env.docname].get("one-page"):
-            return
-        here = {
-            id for node in self.document.findall(nodes.Element) for id in node["ids"]
-        }
-        for link in self.document.findall(nodes.reference):
-            _, _, anchor = link.get("refuri", "").partition("#")
-            if anchor in here and _defined(self.env, anchor):
-                link["refuri"] = f"#{anchor}"
-
-
-def _is_backing(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Element) and BACKING in node.get("classes", [])
-
-
 def _defined(env: Any, id: str) -> bool:
     data = env.domaindata[NAME]
     return id in data["clause"] or id in data["promise"]
@@ -95,43 +74,24 @@ def write_exports(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.format != "html":
         return
     found = app.env.domaindata[NAME]["clause"].values()
-    evidence = app.env.clauses_evidence
+    evidence = app.env.domains[NAME].backing.evidence
     clauses = [as_data(definition.content, evidence) for definition in found]
-    _write(app, "clauses.json", json.dumps(clauses, indent=1) + "\n")
-    _write(app, "llms.txt", "\n".join(listed(app)) + "\n")
+    texts = {"clauses.json": json.dumps(clauses, indent=1) + "\n"}
+    texts["llms.txt"] = listed(app)
+    for name, text in texts.items():
+        Path(app.outdir, name).write_text(text, encoding="utf-8")
 
 
-def _write(app: Sphinx, name: str, text: str) -> None:
-    Path(app.outdir, name).write_text(text, encoding="utf-8")
-
-
-def listed(app: Sphinx) -> Iterator[str]:
-    """Yield the lines of ``llms.txt``: what there is, then the pages by section."""
-    yield f"# {app.config.project}"
-    yield ""
-    yield (
-        "> An executable specification of sharing tensors between processes: numbered "
-        "clauses, a reference implementation, and a test suite that judges any "
-        "library whose tensors can be written."
+def listed(app: Sphinx) -> str:
+    """Return ``llms.txt``: what there is, then the pages by section."""
+    titles = {name: title.astext() for name, title in app.env.titles.items()}
+    return written(
+        "llms.txt",
+        project=app.config.project,
+        sections=app.env.toctree_includes,
+        titles=titles,
+        address=app.builder.get_target_uri,
     )
-    yield ""
-    yield "## Data"
-    yield ""
-    yield "- [All clauses with their text, tests, code and mutants](clauses.json): JSON"
-    for page, pages in app.env.toctree_includes.items():
-        if pages:
-            yield ""
-            yield f"## {_title(app, page)}"
-            yield ""
-            yield from (f"- [{_title(app, one)}]({_uri(app, one)})" for one in pages)
-
-
-def _title(app: Sphinx, docname: str) -> str:
-    return app.env.titles[docname].astext()
-
-
-def _uri(app: Sphinx, docname: str) -> str:
-    return app.builder.get_target_uri(docname)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -140,6 +100,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(Whole)
     app.add_directive("one-page", WholeDirective)
     app.add_post_transform(PutTogether)
-    app.add_post_transform(LinkWithin)
     app.connect("build-finished", write_exports)
     return {"version": "1", "parallel_read_safe": True}

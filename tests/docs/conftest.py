@@ -1,5 +1,7 @@
 """The site is tested where Sphinx is installed: the extra ``docs`` brings it."""
 
+from importlib import import_module
+
 import pytest
 import tiny_project
 
@@ -11,24 +13,30 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Mark what builds a site."""
     for item in items:
-        if "build" in getattr(item, "fixturenames", ()):
+        if "extension" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.sphinx)
 
 
 @pytest.fixture(scope="session")
-def build():
-    """Write the tiny project, with some files changed, at a root and build its site."""
+def extension():
+    """Import a module of the site's extensions."""
     reason = "Sphinx is not installed: pip install -e '.[docs]'"
     pytest.importorskip("sphinx", reason=reason)
     pytest.importorskip("myst_parser", reason=reason)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tiny_project.EXTENSIONS)
+        yield import_module
+
+
+@pytest.fixture(scope="session")
+def build(extension):
+    """Write the tiny project, with some files changed, at a root and build its site."""
 
     def written_and_built(root, changed=None):
         tiny_project.write_project(root, changed or {})
         return tiny_project.build(root)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(tiny_project.EXTENSIONS)
-        yield written_and_built
+    return written_and_built
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiny_project
 from sharedtensor_conformance.clauses import load_clauses
 
 ROOT = Path(__file__).parents[2]
@@ -15,13 +14,8 @@ ENTRY = re.compile(r"^- \{clause\}`([A-Z]+-\d+)`", re.MULTILINE)
 
 
 @pytest.fixture
-def changes(monkeypatch):
-    """Return the module of the extension."""
-    pytest.importorskip("sphinx", reason="its package imports Sphinx")
-    monkeypatch.syspath_prepend(tiny_project.EXTENSIONS)
-    from clauses import changes
-
-    return changes
+def changes(extension):
+    return extension("clauses.changes")
 
 
 def entries():

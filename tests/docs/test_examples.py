@@ -136,7 +136,7 @@ def test_the_example_stands_with_its_clause(site_of):
     assert "tensor" in first
     assert f'href="source/{TINY}.html#L6"' in first
     assert f'href="source/{SHARED_STEPS}.html#L5"' in first
-    assert "<dd><p>It is empty.</p>" in second
+    assert "It is empty." in second
     assert "each_sees" in site.page(f"source/{SHARED_STEPS}.html")
 
 

@@ -1,183 +1,303 @@
 """The Sphinx extension of the site: what it shows, and what it refuses."""
 
 import re
+from collections import Counter
+from html import unescape
 from pathlib import Path
+from urllib.parse import urldefrag, urljoin
 
 import pytest
 import tiny_project
-from sharedtensor_conformance.clauses import parse_chapter
-from sharedtensor_conformance.report.verdicts import Verdict
-from tiny_report import write_report
+from recorded import recorded
+from sharedtensor_conformance.report.judge import Standing, standing
+from sharedtensor_conformance.report.verdicts import Need, Verdict
+from tiny_report import case_of, text_of, write_report
 
+ROOT = Path(__file__).parents[2]
+SUITE = "conformance/sharedtensor_conformance"
+CHAPTERS, MUTANTS = f"{SUITE}/chapters", f"{SUITE}/mutants/chapters"
+CAUSES = f"{SUITE}/expectations/causes"
 CHAPTER_FILE = "spec/tiny.md"
-CHAPTER = tiny_project.CHAPTER
-
-CHAPTERS = "conformance/sharedtensor_conformance/chapters"
-MUTANTS = "conformance/sharedtensor_conformance/mutants/chapters"
 
 
-def text_of(html: str) -> str:
-    """Return the words of a page, with single spaces."""
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+def expected(cause, program, **more):
+    """Return a file of expectations about the first clause."""
+    extra = "".join(f"{name} = {value}\n" for name, value in more.items())
+    return (
+        f'[[expect]]\nclause = "TINY-1"\noutcomes = ["fail"]\ncause = "{cause}"\n'
+        f'reproducer = "{program}"\ndate = 2026-01-02\n{extra}'
+    )
 
 
-EXPECTATIONS = "conformance/sharedtensor_conformance/expectations"
-BY_CHANCE = """
-[[expect]]
-clause = "TINY-1"
-outcomes = ["fail"]
-intermittent = true
-cause = "A thread may be faster."
-reproducer = "chance/faster.py"
-date = 2026-01-01
+NAMES = ("good", "bad", "needy", "stale", "without", "chance")
+SHOWN = ("good", "bad", "needy")
+LISTED = "\n".join(f"implementations/{name}" for name in (*SHOWN, "stale"))
+PROFILES = """\
+# Profiles
+
+```{profiles}
+core
+  Tensors are `shared`.
+
+views needs core
+  There are views.
+```
 """
+FILES = {
+    "docs/conf.py": tiny_project.FILES["docs/conf.py"]
+    + f"clauses_implementations = {list(SHOWN)}\n"
+    + 'clauses_matrix = "tables"\nclauses_chapters = ["TINY"]\n'
+    + "import sys\nfrom pathlib import Path\n"
+    + "sys.path.insert(0, str(Path(__file__).parents[1] / 'reference/sharedtensor'))\n",
+    "docs/index.md": (
+        "# Index\n\n```{field}\n```\n\n```{toctree}\ntiny\npromises\ntables\nterms\n"
+        f"profiles\ncode\n{LISTED}\n```\n"
+    ),
+    "docs/terms.md": "```{include} ../spec/terms.md\n```\n",
+    "docs/profiles.md": PROFILES,
+    "docs/code.md": (
+        "# Code\n\n```{eval-rst}\n.. autofunction:: tiny_memory.move\n```\n"
+    ),
+    "spec/terms.md": (
+        "# Terms\n\n```{glossary}\nstorage\n  Memory.\n\ntensor\n  A window.\n```\n"
+    ),
+    "reference/sharedtensor/tiny_memory.py": (
+        'def move():\n    """Move UTF-8 text. Clause TINY-1."""\n'
+    ),
+    f"{SUITE}/expectations/bad.toml": expected(
+        "It keeps a <copy>.", "bad/keeps.py", link='"https://acme.org/t/7"'
+    ),
+    f"{SUITE}/expectations/chance.toml": expected(
+        "A thread may be faster.", "chance/faster.py", intermittent="true"
+    ),
+    f"{CAUSES}/bad/keeps.py": '"""Keeps a copy."""\n',
+    f"{CAUSES}/chance/faster.py": "print('faster')\n",
+}
+PAGE = "# {0}\n\n```{{implementation}} {0}\n```\n"
+FILES |= {
+    f"docs/implementations/{name}.md": PAGE.format(name) for name in (*SHOWN, "stale")
+}
 
 
 @pytest.fixture(scope="module")
 def judged(build, tmp_path_factory):
-    """The site with four reports; the second and the third are about another text."""
+    """The site with a report of each kind; two of them are about another text."""
     root = tmp_path_factory.mktemp("judged")
-    hashes = {clause.id: clause.hash for clause in parse_chapter(CHAPTER, "tiny.md")}
-    write_report(root, "good", Verdict.PASS, hashes)
-    changed = hashes | {"TINY-1": "0" * 12}
-    write_report(root, "bad", Verdict.FAIL, changed)
-    write_report(root, "without", Verdict.UNSUPPORTED, changed)
-    write_report(root, "chance", Verdict.PASS, hashes, expectations="chance.toml")
-    program = root / EXPECTATIONS / "causes" / "chance" / "faster.py"
-    program.parent.mkdir(parents=True)
-    program.write_text("print('faster')\n")
-    (root / EXPECTATIONS / "chance.toml").write_text(BY_CHANCE)
-    return build(root)
+    tiny_project.write_project(root, FILES)
+    known = case_of(Verdict.FAIL, cause="It keeps a <copy>.")
+    write_report(root, "good", case_of(Verdict.PASS))
+    write_report(root, "bad", known, expectations="bad.toml")
+    write_report(root, "chance", case_of(Verdict.PASS), expectations="chance.toml")
+    needy = case_of(Verdict.NOT_RUN, needs=Need.SECOND_USER)
+    write_report(root, "needy", needy)
+    other = {"TINY-1": "0" * 12}
+    write_report(root, "stale", case_of(Verdict.FAIL, cause=""), hashes=other)
+    write_report(root, "without", case_of(Verdict.UNSUPPORTED), hashes=other)
+    return build(root, FILES)
 
 
-def test_good_project_builds_without_a_warning(site):
+def test_projects_build_without_a_warning(site, judged):
     assert site.warnings == ""
+    assert judged.warnings == ""
 
 
-def test_clause_shows_its_parts(site):
-    page = site.page("tiny.html")
-    box = page[page.index('id="TINY-1"') : page.index('id="TINY-2"')]
-    words = text_of(box)
-    for part in ("The first clause", "MUST", "profile core", "observes sharing"):
-        assert part in words
-    assert "<strong>words</strong>" in box
-    assert "Why. The reasons." in words
+SECOND_USER = f"the machine does not permit a second user: {Need.SECOND_USER.remedy}"
+FIRST, SECOND = 'id="TINY-1"', 'id="TINY-2"'
 
 
-def test_clause_links_to_tests_code_and_mutants(site):
-    box = site.page("tiny.html").partition('id="TINY-2"')[0]
-    assert f'href="source/{CHAPTERS}/test_tiny.py.html#L2"' in box
-    assert "receiver sees the write" in box
-    assert 'href="source/reference/sharedtensor/memory.py.html#L5"' in box
-    assert "memory.Memory.move" in text_of(box)
-    assert "keeps_a_copy Keeps a copy of each tensor." in text_of(box)
-    assert 'id="L5"' in site.page("source/reference/sharedtensor/memory.py.html")
+@pytest.mark.parametrize(
+    ("page", "after", "said"),
+    [
+        ("tiny.html", FIRST, "TINY-1 The first clause"),
+        ("tiny.html", FIRST, "MUST profile core observes sharing answers P01 text"),
+        ("tiny.html", FIRST, "Why. The reasons. Example The owner writes. Tests"),
+        ("tiny.html", FIRST, "Tests receiver sees the write Reference"),
+        ("tiny.html", FIRST, "keeps_a_copy Keeps a copy of each tensor."),
+        ("tiny.html", FIRST, "Sends nothing. Replaces memory.send ."),
+        ("tiny.html", SECOND, "Reference No code: The kernel does it."),
+        ("tiny.html", FIRST, "good 7.5 ✓ pass in 1 case"),
+        ("tiny.html", FIRST, "bad 7.5 ✗ fail, known in 1 case It keeps a <copy>."),
+        ("tiny.html", FIRST, "known since 2026-01-02, program that shows it"),
+        ("tiny.html", FIRST, "expected 40, got 2"),
+        ("tiny.html", FIRST, "needy 7.5 ○ not judged here in 1 case"),
+        ("tiny.html", FIRST, f"Not judged, since {SECOND_USER}."),
+        ("tiny.html", FIRST, "chance 7.5 ✗ held this time, known in 1 case This devi"),
+        ("tiny.html", FIRST, "A thread may be faster."),
+        ("tiny.html", SECOND, "good 7.5 ○ not run : the report does not name this"),
+        ("promises.html", "", "P01 It works. said here Answered by TINY-1"),
+        ("promises.html", "", "Informative. Nothing can be seen of it."),
+        ("profiles.html", "", "core Tensors are shared . none"),
+        ("profiles.html", "", "TINY-1 , TINY-2"),
+        ("profiles.html", "", "views There are views. core"),
+        ("tables.html", "", "TINY-1 MUST core sharing 1 1 The first clause"),
+        (
+            "tables.html",
+            "behind-TINY-1-bad",
+            "It keeps a <copy>. Known since 2026-01-0",
+        ),
+        ("tables.html", "behind-TINY-1-stale", "No cause is recorded."),
+        ("tables.html", "behind-TINY-1-stale", "Judged on another text of this clause"),
+        ("tables.html", "behind-TINY-1-chance", "✗ held this time in 1 case"),
+        ("tables.html", "behind-TINY-1-chance", "did not show in this one"),
+        ("tables.html", "report-list", "bad 7.5 no 1 1 fail 2026-01-01 bad.jsonl"),
+        ("index.html", "<figcaption", "bad 7.5 of 2026-01-01"),
+        ("implementations/bad.html", "", "✗ 1 broken ○ 1 not run"),
+        ("implementations/bad.html", "", "1 cause, from the most basic clause."),
+        ("implementations/bad.html", "", "TINY-1 : It keeps a <copy>. Fail in 1 case"),
+        ("implementations/bad.html", "", "the clause is newer than the recorded run"),
+        ("implementations/good.html", "", "Nothing: each clause that was judged held"),
+        ("implementations/needy.html", "", f"{SECOND_USER} 1 TINY-1"),
+        ("implementations/stale.html", "", "Not expected. Seen on 2026-01-01."),
+        (
+            "implementations/stale.html",
+            *("", "clauses has changed since they were judged: TINY-1"),
+        ),
+    ],
+)
+def test_page_says_what_is_in_the_sources(judged, page, after, said):
+    found = judged.page(page).partition(after) if after else ("", "", judged.page(page))
+    assert said in unescape(text_of(f"<div {found[2]}" if after else found[2]))
 
 
-def test_mutant_links_to_what_it_replaces(site):
-    page = site.page("tiny.html")
-    for line, name in {5: "memory.Memory.move", 9: "memory.send"}.items():
-        target = f"source/reference/sharedtensor/memory.py.html#L{line}"
-        links = [
-            text_of(rest.partition("</a>")[0].partition(">")[2])
-            for rest in page.split(f'href="{target}"')[1:]
-        ]
-        assert name in links
-    assert "Sends nothing. Replaces memory.send ." in text_of(page)
-    assert 'id="L9"' in site.page("source/reference/sharedtensor/memory.py.html")
+def test_page_of_an_implementation_repeats_its_run_and_complains_of_nothing_else(
+    judged,
+):
+    page = judged.page("implementations/bad.html")
+    assert "$ pytest conformance --impl=bad" in re.sub(r"<[^>]+>", "", page)
+    assert "has changed since they were judged" not in page
+    assert "not judged here" not in page
 
 
-def test_clause_without_code_gives_its_reason(site):
-    words = text_of(site.page("tiny.html").partition('id="TINY-2"')[2])
-    assert "Reference No code: The kernel does it." in words
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [
+        ("tiny.html", f"source/{CHAPTERS}/test_tiny.py.html#L2"),
+        ("tiny.html", "source/reference/sharedtensor/memory.py.html#L5"),
+        ("tiny.html", "source/reference/sharedtensor/memory.py.html#L9"),
+        ("tiny.html", f"source/{MUTANTS}/tiny.py.html#L2"),
+        ("tiny.html", "promises.html#P01"),
+        ("promises.html", "tiny.html#TINY-1"),
+        ("promises.html", "https://acme.org/docs"),
+        ("code.html", "tiny.html#TINY-1"),
+        ("tables.html", "tiny.html#TINY-1-bad"),
+        ("tables.html", f"source/{CAUSES}/bad/keeps.py.html"),
+        ("tables.html", "https://acme.org/t/7"),
+        ("implementations/bad.html", "../tiny.html#TINY-1"),
+        ("implementations/bad.html", f"../source/{CAUSES}/bad/keeps.py.html"),
+        *(("index.html", f"implementations/{name}.html") for name in SHOWN),
+    ],
+)
+def test_page_links_to_what_it_is_made_from(judged, page, link):
+    assert f'href="{link}"' in judged.page(page)
+
+
+def test_no_link_within_the_site_is_dead(judged):
+    pages = {
+        path.relative_to(judged.folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in judged.folder.rglob("*.html")
+    }
+    for page, text in pages.items():
+        for link in set(re.findall(r'href="([^":]+)"', text)):
+            file, anchor = urldefrag(urljoin(page, unescape(link).partition("?")[0]))
+            file = file or page
+            assert (judged.folder / file).is_file(), f"{page}: {link}"
+            exists = not anchor or f'id="{anchor}"' in pages.get(file, "")
+            assert exists, f"{page}: {link}"
+
+
+def test_link_to_the_evidence_leads_into_what_is_folded_and_so_opens_it(judged):
+    page = judged.page("tiny.html")
+    assert re.search(r'</summary>\s*<div id="TINY-1-bad">', page)
+
+
+def test_source_pages_show_the_files(judged):
+    assert "Keeps a copy." in judged.page(f"source/{CAUSES}/bad/keeps.py.html")
+
+
+def test_term_is_linked_where_a_clause_uses_it_first(judged):
+    pattern = r'href="([^"]*term-[^"]*)"[^>]*>(.*?)</a>'
+    found = re.findall(pattern, judged.page("tiny.html"))
+    assert [(target, text_of(shown)) for target, shown in found] == [
+        ("terms.html#term-tensor", "tensors"),
+        ("terms.html#term-storage", "storage"),
+    ]
+
+
+def test_index_lists_all_clauses_in_order(site):
+    page = site.page("tables.html")
+    assert re.findall(r'href="tiny.html#(TINY-\d)"', page) == ["TINY-1", "TINY-2"]
+    assert "there is nothing to show" in page  # in place of the matrix
+
+
+def test_picture_shows_what_is_held_and_broken_and_leads_into_the_matrix(judged):
+    page = judged.page("index.html")
+    links = dict(re.findall(r'href="(tables[^"]+)"[^>]*title="([^"]+)"', page))
+    for name, outcome, slug in [
+        *[("good", "held", "held"), ("bad", "broken", "broken")],
+        ("needy", "not judged here", "not-judged-here"),
+    ]:
+        where = f"implementation={name}"
+        bar = f"tables.html?{where}&amp;verdict={slug}"
+        assert links.pop(bar) == f"{name}: 1 {outcome}"
+        rest = links.pop(f"tables.html?{where}&amp;verdict=not-run")
+        assert rest == f"{name}: 1 not run"
+        cell = links.pop(f"tables.html?chapter=TINY&amp;{where}#matrix-TINY")
+        assert cell.split(", ") in (
+            [f"1 {outcome}", "1 not run"],
+            ["1 not run", f"1 {outcome}"],
+        )
+    assert links == {}  # other reports are in the matrix alone
+
+
+def test_matrix_has_each_verdict_once_and_marks_rows_and_columns(judged):
+    page = judged.page("tables.html")
+    cells = Counter(re.findall(r'<td class="([a-z-]+)">', page))
+    assert cells == {
+        **{"held": 1, "broken": 3, "not-claimed": 1, "not-judged-here": 1},
+        **{"not-run": 6, "number": 6},
+    }
+    assert '<tr data-level="MUST" data-profile="core">' in page
+    assert '<tr data-level="SHOULD" data-profile="core">' in page
+    columns = re.findall(r'data-implementation="([^"]+)"', page)
+    assert columns[:3] == list(SHOWN)
+    assert set(columns) == set(NAMES)
+    behind = re.findall(r'popover id="behind-TINY-1-(\w+)"', page)
+    assert set(behind) == {"bad", "stale", "chance"}
+
+
+def test_verdict_on_another_text_is_marked_unless_none_was_judged(judged):
+    assert judged.page("tiny.html").count("Judged on another text of this clause.") == 1
+
+
+def test_reports_can_be_downloaded(judged):
+    page = judged.page("tables.html")
+    copies = re.findall(r'download="" href="([^"]+)"', page)
+    assert sorted(Path(copy).stem for copy in copies) == sorted(NAMES)
+    for copy in copies:
+        report = ROOT / judged.folder.parent / "docs/reports" / Path(copy).name
+        assert (judged.folder / copy).read_text() == report.read_text()
 
 
 def test_clause_without_backing_says_so_and_is_a_warning(site_of):
-    source = CHAPTER.replace(":no-code: The kernel does it.\n", "")
     tests, mutants = f"{CHAPTERS}/test_tiny.py", f"{MUTANTS}/tiny.py"
-    site = site_of(
-        {
-            CHAPTER_FILE: source,
-            tests: tiny_project.FILES[tests].partition("\n\n")[0],
-            mutants: tiny_project.FILES[mutants].partition("\n\n")[0],
-        }
-    )
-    words = text_of(site.page("tiny.html").partition('id="TINY-2"')[2])
-    assert "no test cites this clause" in words
+    bare = tiny_project.CHAPTER.replace(":no-code: The kernel does it.\n", "")
+    changed = {CHAPTER_FILE: bare}
+    for file in (tests, mutants):
+        changed[file] = tiny_project.FILES[file].partition("\n\n")[0]
+    site = site_of(changed)
+    words = text_of(site.page("tiny.html").partition(SECOND)[2])
+    assert "Example no test cites this clause Tests no test cites this clause" in words
     assert "no mutant breaks this clause" in words
     assert "no code of the reference cites this clause" in words
     for complaint in ("has no test", "has no mutant", "is cited by no code"):
         assert f"tiny.md:17: WARNING: TINY-2 {complaint}" in site.warnings
 
 
-def test_promise_lists_its_clauses_or_the_reason(site):
-    page = site.page("promises.html")
-    assert 'href="tiny.html#TINY-1"' in page
-    assert "Informative. Nothing can be seen of it." in text_of(page)
-
-
-def test_index_lists_all_clauses_in_order(site):
-    page = site.page("tables.html")
-    assert re.findall(r'href="tiny.html#(TINY-\d)"', page) == ["TINY-1", "TINY-2"]
-
-
-def test_matrix_without_reports_says_so(site):
-    assert "there is nothing to show" in text_of(site.page("tables.html"))
-
-
-def test_verdicts_are_shown_in_words_with_their_evidence(judged):
-    words = text_of(judged.page("tiny.html"))
-    assert "good 7.5 ✓ pass in 1 case" in words
-    assert "bad 7.5 ✗ fail, known in 1 case" in words
-    assert "It keeps a copy." in words
-    assert "expected 40, got 2" in words
-
-
-def test_verdict_on_another_text_is_marked(judged):
-    box = judged.page("tiny.html")
-    assert text_of(box).count("Judged on another text of this clause.") == 1
-
-
-def test_clause_that_is_not_claimed_was_judged_on_no_text(judged):
-    assert "without" in judged.page("tables.html")
-    assert "behind-TINY-1-bad" in judged.page("tables.html")
-    assert "behind-TINY-1-without" not in judged.page("tables.html")
-
-
-def test_broken_cell_of_the_matrix_links_to_the_evidence(judged):
-    assert 'href="tiny.html#TINY-1-bad"' in judged.page("tables.html")
-    assert 'id="TINY-1-bad"' in judged.page("tiny.html")
-
-
-def test_reports_can_be_downloaded(judged):
-    copies = [path.name for path in (judged.folder / "_downloads").rglob("*.jsonl")]
-    names = ("bad", "chance", "good", "without")
-    assert sorted(copies) == [f"{name}.jsonl" for name in names]
-
-
-def test_known_deviation_that_did_not_show_is_broken_in_the_matrix(judged):
-    page = judged.page("tables.html")
-    behind = page[page.index('id="behind-TINY-1-chance"') :].partition("</div>")[0]
-    words = text_of(f"<div {behind}")
-    assert "TINY-1 in chance 7.5 : ✗ held this time in 1 case" in words
-    assert "did not show in this one" in words
-    assert "A thread may be faster. Known since 2026-01-01." in words
-    assert page.count('<td class="broken">') == 2
-    assert page.count('<td class="held">') == 1
-
-
-def test_known_deviation_that_did_not_show_is_told_of_its_clause(judged):
-    words = text_of(judged.page("tiny.html").partition('id="TINY-2"')[0])
-    assert "chance 7.5 ✗ held this time, known in 1 case" in words
-    assert "A thread may be faster." in words
-    assert "good 7.5 ✓ pass in 1 case" in words
-
-
 def test_incomplete_report_stops_the_build(site_of, tmp_path):
     from sphinx.errors import ExtensionError
 
-    write_report(tmp_path, "bad", Verdict.FAIL, {})
-    path = tmp_path / "docs" / "reports" / "bad.jsonl"
+    write_report(tmp_path, "bad", case_of(Verdict.FAIL))
+    path = tmp_path / "docs/reports/bad.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:-1]), encoding="utf-8")
     with pytest.raises(ExtensionError, match="was cut short"):
@@ -191,7 +311,7 @@ def clause_block(id, level="MUST", title=":title: A clause\n", why="Why. It is."
 
 
 FLAWED = {
-    CHAPTER_FILE: CHAPTER
+    CHAPTER_FILE: tiny_project.CHAPTER
     + "\nSee {clause}`TINY-9` and {source}`reference/sharedtensor/nothing.py`.\n"
     + clause_block("TINY-2")
     + clause_block("TINY-3", level="MIGHT")
@@ -201,7 +321,9 @@ FLAWED = {
         "# Promises\n\n```{promise} P01\n:source: https://acme.org/docs\n"
         ":informative: Wrongly.\n\nIt works.\n```\n\n"
         "```{promise} P02\n:source: https://acme.org/more\n\nIt is nice.\n```\n\n"
-        "```{promise} P03\n:informative: Nothing shows it.\n\nIt is safe.\n```\n"
+        "```{promise} P03\n:informative: Nothing shows it.\n\nIt is safe.\n```\n\n"
+        "```{profiles}\nviews needs core\n```\n\n```{implementation} other\n```\n\n"
+        "```{fault-table}\n```\n\n```{deviation-reports} other\n```\n"
     ),
     f"{CHAPTERS}/test_other.py": '@clause("NONE-1")\ndef test_nothing():\n    pass\n',
     "reference/sharedtensor/other.py": '"""Keeps UTF-8 text. Clause TINY-6."""\n',
@@ -229,6 +351,10 @@ def flawed(build, tmp_path_factory):
         "the promise P01 needs either a clause or :informative:",
         "the promise P02 needs either a clause or :informative:",
         "the promise P03 needs a :source:, the address",
+        "the profile 'views needs core' needs a claim",
+        "there is nothing to show: other: no report is committed",
+        "chapters/fault_table.py is missing",
+        "there is nothing to show: 'other'",
     ],
 )
 def test_flaw_is_a_warning(flawed, site, complaint):
@@ -241,24 +367,6 @@ def test_what_only_looks_like_a_clause_is_no_flaw(flawed):
     assert "the promise P02 needs a :source:" not in flawed
 
 
-def test_docstring_on_a_page_links_to_the_clauses_it_cites(site_of, tmp_path):
-    package = str(tmp_path / "reference" / "sharedtensor")
-    changed = {
-        "docs/conf.py": tiny_project.FILES["docs/conf.py"]
-        + f"import sys\nsys.path.insert(0, {package!r})\n"
-        + 'clauses_chapters = ["TINY"]\n',
-        "docs/tables.md": (
-            "# Code\n\n```{eval-rst}\n.. autofunction:: tiny_memory.move\n```\n"
-        ),
-        "reference/sharedtensor/tiny_memory.py": (
-            'def move():\n    """Move UTF-8 text. Clause TINY-1."""\n'
-        ),
-    }
-    site = site_of(changed)
-    assert site.warnings == ""
-    assert 'href="tiny.html#TINY-1"' in site.page("tables.html")
-
-
 def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
     site_of()
     file = f"{CHAPTERS}/test_tiny.py"
@@ -267,25 +375,61 @@ def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
 
 
 def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build):
-    from clauses.pages import Navigation
+    from clauses.pages import navigation
 
-    navigation, made = Navigation(), []
+    share, made = navigation(), []
 
     def shown_on(page):
         context = {"toctree": lambda **options: made.append(page) or f"as on {page}"}
-        navigation.share(None, page, "page.html", context, None)
+        share(None, page, "page.html", context, None)
         return context["toctree"](collapse=False)
 
-    assert shown_on("source/spec/tiny.md") == "as on source/spec/tiny.md"
-    assert shown_on("source/docs/conf.py") == "as on source/spec/tiny.md"
-    assert shown_on("source/docs/_ext/pages.py") == "as on source/docs/_ext/pages.py"
-    assert shown_on("spec/tiny") == "as on spec/tiny"
-    assert shown_on("spec/other") == "as on spec/other"
+    for page, first in {
+        "source/spec/tiny.md": "source/spec/tiny.md",
+        "source/docs/conf.py": "source/spec/tiny.md",
+        "source/docs/_ext/pages.py": "source/docs/_ext/pages.py",
+        "spec/tiny": "spec/tiny",
+        "spec/other": "spec/other",
+    }.items():
+        assert shown_on(page) == f"as on {first}"
     assert "source/docs/conf.py" not in made
 
 
-def test_each_chapter_of_the_spec_has_a_page():
-    root = Path(__file__).parents[2]
-    chapters = {path.name for path in (root / "spec").glob("*.md")}
-    pages = {path.name for path in (root / "docs" / "spec").glob("*.md")}
-    assert chapters <= pages
+def test_each_verdict_counts_as_what_the_suite_counts_it(build):
+    from clauses.outcomes import Outcome, outcome_of
+
+    same = {
+        Outcome.HELD: {Standing.HELD},
+        Outcome.BROKEN: {Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED},
+        Outcome.NOT_CLAIMED: {Standing.UNSUPPORTED},
+        Outcome.NOT_RUN: {Standing.NOT_RUN},
+        Outcome.NOT_HERE: {Standing.NOT_HERE},
+    }
+    report = recorded("stdlib")
+    results = report.summary.clauses.values()
+    ours = Counter(outcome_of(result.verdict) for result in results)
+    theirs = Counter(standing(report.run, result) for result in results)
+    assert len(ours) > 2
+    for outcome, standings in same.items():
+        assert ours[outcome] == sum(theirs[one] for one in standings)
+
+
+def test_note_of_the_readme_names_what_the_machine_does_not_permit(judged, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "ci")
+    import readme_results
+    from clauses.reports import columns, read_all
+
+    found = columns(read_all(judged.folder.parent, list(NAMES)))
+    notes = {one.name: readme_results.not_here(one) for one in found}
+    told = f"Of the clauses of needy 1 were not judged, since {SECOND_USER}."
+    assert notes == dict.fromkeys(NAMES, "") | {"needy": told}
+
+
+@pytest.mark.parametrize(
+    ("sources", "pages"),
+    [("spec/*.md", "docs/spec"), ("docs/reports/*.jsonl", "docs/implementations")],
+)
+def test_each_chapter_and_each_judged_implementation_has_a_page(sources, pages):
+    names = {path.stem.removesuffix("-faults") for path in ROOT.glob(sources)}
+    assert names
+    assert names <= {path.stem for path in (ROOT / pages).glob("*.md")}

@@ -4,18 +4,10 @@ import re
 
 import pytest
 import tiny_project
-from sharedtensor_conformance.clauses import parse_chapter
-from sharedtensor_conformance.report.judge import judge
-from sharedtensor_conformance.report.records import (
-    Case,
-    Machine,
-    ReportWriter,
-    Run,
-    Selection,
-    SpecRecord,
-    Subject,
-)
+from sharedtensor_conformance.evidence import Sources, read_evidence
+from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
+from tiny_report import text_of, write_report
 
 CHAPTERS = "conformance/sharedtensor_conformance/chapters"
 
@@ -93,11 +85,6 @@ FILES = {
 PLAIN, MANAGED = "test_others_go_on", "test_others_go_on_with_a_manager"
 
 
-def text_of(html):
-    """Return the words of a page, with single spaces."""
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
-
-
 def cells_of(page):
     """Return the HTML of the cells, by step, role and fault."""
     table = re.search(r'<table class="fault-table">.*?</table>', page, re.DOTALL)[0]
@@ -113,37 +100,19 @@ def cells_of(page):
 
 
 def case_of(test, cell, strategy, verdict=Verdict.PASS, evidence=""):
-    id = f"test_fault.py::{test}[{strategy}-fork-{cell}]"
-    axes = {"cell": cell, "strategy": strategy, "start_method": "fork"}
     return Case(
-        id=id,
+        id=f"test_fault.py::{test}[{strategy}-fork-{cell}]",
         test=f"test_fault.py::{test}",
         clauses=("TINY-1",),
         verdict=verdict,
         expected=not verdict.broken,
-        axes=axes,
+        axes={"cell": cell, "strategy": strategy, "start_method": "fork"},
         evidence=evidence,
     )
 
 
-def write_report(root, file, cases, *, name="good", started="01", full=False):
-    """Write a report of `cases` on the tiny specification."""
-    clauses = {c.id: c for c in parse_chapter(tiny_project.CHAPTER, "tiny.md")}
-    strategies = "file_descriptor", "file_system"
-    parts = ("core",), strategies, ("fork",), ("float32",), ("queue",), ("cpu",)
-    run = Run(
-        implementation=Subject(name, "7.5", *parts),
-        suite="0.1.0",
-        spec=SpecRecord.of(clauses),
-        machine=Machine("3.11", "linux", "6", 2, False, False),
-        selection=Selection(full, ()),
-        planned=len(cases),
-        started=f"2026-01-{started}T00:00:00Z",
-    )
-    summary = judge(run, cases, clauses, stale=())
-    with ReportWriter(root / "docs" / "reports" / file) as writer:
-        for line in (run, *cases, summary):
-            writer.write(line)
+def write_table(root, file, *cases, **more):
+    write_report(root, "good", *cases, file=file, full=False, **more)
 
 
 @pytest.fixture(scope="module")
@@ -157,29 +126,32 @@ def judged(build, tmp_path_factory):
     """The site with a report of the suite, and one of the table, on one version."""
     root = tmp_path_factory.mktemp("judged")
     test = "test_tiny.py::test_receiver_sees_the_write"
-    main = [Case(f"{test}[fd-fork]", test, ("TINY-2",), Verdict.PASS)]
-    write_report(root, "good.jsonl", main, full=True)
-    evidence = "one is left\nnamely this"
-    cells = [
+    main = Case(f"{test}[fd-fork]", test, ("TINY-2",), Verdict.PASS)
+    write_report(root, "good", main)
+    failed = Verdict.FAIL, "one is left\nnamely this"
+    write_table(
+        *(root, "good-faults.jsonl"),
         case_of(PLAIN, "share-owner-exit", "file_descriptor"),
-        case_of(PLAIN, "share-owner-exit", "file_system", Verdict.FAIL, evidence),
+        case_of(PLAIN, "share-owner-exit", "file_system", *failed),
         case_of(PLAIN, "share-owner-drop", "file_descriptor"),
         case_of(PLAIN, "share-owner-drop", "file_system"),
         case_of(PLAIN, "share-manager-exit", "file_descriptor"),
-        case_of(MANAGED, "unlink-owner-exit", "file_system", Verdict.FAIL, evidence),
-    ]
-    write_report(root, "good-faults.jsonl", cells, started="02")
+        case_of(MANAGED, "unlink-owner-exit", "file_system", *failed),
+        started="02",
+    )
     return build(root, FILES)
 
 
 def test_each_cell_is_a_case_or_a_reason(bare):
     assert bare.warnings == ""
-    cells = cells_of(bare.page("faulty.html"))
+    page = bare.page("faulty.html")
+    cells = cells_of(page)
     reasons = {name for name, cell in cells.items() if "#fault-reason-1" in cell}
     assert len(cells) == 8
     assert reasons == {"share-manager-drop", "unlink-owner-drop"}
     for name in cells.keys() - reasons:
         assert text_of(cells[name]) == f"case {name} TINY-1 ○ not run"
+    assert "No report judges the table." in page
 
 
 def test_case_links_to_the_test_that_runs_the_cell(bare):
@@ -187,8 +159,6 @@ def test_case_links_to_the_test_that_runs_the_cell(bare):
     for name, line in {"share-owner-exit": 3, "unlink-manager-drop": 9}.items():
         anchor = f"source/{CHAPTERS}/test_fault.py.html#L{line}"
         assert f'href="{anchor}" title="{name}: others go on' in cells[name]
-    source = bare.page(f"source/{CHAPTERS}/test_fault.py.html")
-    assert 'id="L3"' in source
     assert 'href="tiny.html#TINY-1"' in cells["share-owner-exit"]
 
 
@@ -200,22 +170,15 @@ def test_reason_is_listed_once_and_links_to_its_clauses(bare):
     assert 'href="tiny.html#TINY-2"' in listed
 
 
-def test_steps_roles_and_faults_are_explained(bare):
-    words = text_of(bare.page("faulty.html"))
+def test_steps_roles_and_faults_are_explained_and_heads_have_a_scope(bare):
+    page = bare.page("faulty.html")
+    words = text_of(page)
     assert "unlink manager the name goes only with a manager" in words
     assert "manager removes it" in words
     assert "drop it is not done" in words
-
-
-def test_table_says_that_no_report_judges_it(bare):
-    assert "No report judges the table." in text_of(bare.page("faulty.html"))
-
-
-def test_heads_have_a_scope_and_the_box_has_a_name(bare):
-    page = bare.page("faulty.html")
     for scope, count in {"col": 3, "rowgroup": 2, "row": 4}.items():
         assert page.count(f'scope="{scope}"') == count
-    assert re.search(r'<div aria-label="[^"]+"[^>]*role="region" tabindex="0">', page)
+    assert re.search(r'tabindex="0" role="region" aria-label="[^"]+"', page)
 
 
 def test_verdicts_are_told_by_strategy_where_they_differ(judged):
@@ -225,12 +188,17 @@ def test_verdicts_are_told_by_strategy_where_they_differ(judged):
     assert told["share-owner-exit"] == "good fd ✓ pass fs ✗ fail"
     assert told["share-owner-drop"] == "good ✓ pass"
     assert told["unlink-owner-exit"] == "good ✗ fail"
+    assert told["share-manager-exit"] == "good fd ✓ pass fs ○ not run"
+    assert told["unlink-manager-drop"] == "good ○ not run"
+    for name, said in {"share-owner-exit": "fail", "share-owner-drop": "pass"}.items():
+        title = f"good 7.5: file_descriptor pass, file_system {said}"
+        assert f'title="{title}"' in cells[name]
 
 
-def test_case_that_no_report_has_was_not_run(judged):
-    cells = cells_of(judged.page("faulty.html"))
-    assert "good fd ✓ pass fs ○ not run" in text_of(cells["share-manager-exit"])
-    assert "good ○ not run" in text_of(cells["unlink-manager-drop"])
+def test_verdicts_are_counted_by_strategy(judged):
+    words = text_of(judged.page("faulty.html"))
+    assert "good 7.5 file_descriptor 3 3 ✓ pass" in words
+    assert "good 7.5 file_system 3 2 ✗ fail , 1 ✓ pass" in words
 
 
 def test_broken_cells_link_to_their_evidence(judged):
@@ -238,7 +206,7 @@ def test_broken_cells_link_to_their_evidence(judged):
     cells = cells_of(page)
     for name in ("share-owner-exit", "unlink-owner-exit"):
         assert 'href="#fault-finding-1"' in cells[name]
-    assert page.count("<details") == 1
+    assert page.count('id="fault-finding-') == 1
     entry = page.partition('id="fault-finding-1"')[2].partition("</details>")[0]
     assert "✗ fail in 2 cases: one is left" in text_of(entry)
     assert "namely this" in entry
@@ -246,92 +214,81 @@ def test_broken_cells_link_to_their_evidence(judged):
 
 
 def test_reports_on_one_version_are_one_column_of_the_matrix(judged):
-    page = judged.page("tables.html")
-    matrix = page.partition('class="clause-matrix"')[2].partition("</table>")[0]
-    assert matrix.count("data-implementation=") == 1
-    assert "TINY-1 The first clause MUST, core ✗ fail" in text_of(matrix)
-    assert "TINY-2 The second clause SHOULD, core ✓ pass" in text_of(matrix)
+    words = text_of(judged.page("tables.html"))
+    assert judged.page("tables.html").count('<th scope="col" data-implementation=') == 1
+    assert "TINY-1 The first clause MUST, core ✗ fail" in words
+    assert "TINY-2 The second clause SHOULD, core ✓ pass" in words
+    assert "good 7.5 only a part was run 6 1 fail 2026-01-02 good-faults.jsonl" in words
+    assert "2026-01-01 good.jsonl" in words
     assert text_of(judged.page("tiny.html")).count("good 7.5 ✗ fail") == 1
 
 
-def test_each_report_is_listed(judged):
-    words = text_of(judged.page("tables.html"))
-    assert "good 7.5 only a part was run 6 1 fail 2026-01-02 good-faults.jsonl" in words
-    assert "2026-01-01 good.jsonl" in words
-
-
-def test_later_one_of_two_reports_counts(site_of, tmp_path):
-    later = "a.jsonl", "02", Verdict.PASS
-    for file, day, verdict in (later, ("b.jsonl", "01", Verdict.FAIL)):
-        cells = [case_of(PLAIN, "share-owner-exit", "file_system", verdict)]
-        write_report(tmp_path, file, cells, started=day)
+def test_later_one_of_two_reports_counts_and_a_version_has_its_column(
+    site_of, tmp_path
+):
+    for file, day, verdict in (
+        *[("a.jsonl", "02", Verdict.PASS), ("b.jsonl", "01", Verdict.FAIL)],
+        ("other.jsonl", "01", Verdict.FAIL),
+    ):
+        case = case_of(PLAIN, "share-owner-exit", "file_system", verdict)
+        write_table(tmp_path, file, case, started=day)
+    path = tmp_path / "docs/reports/other.jsonl"
+    path.write_text(path.read_text().replace('"7.5"', '"8.0"'))
     site = site_of(FILES)
     cell = cells_of(site.page("faulty.html"))["share-owner-exit"]
-    assert "good ✓ pass" in text_of(cell)
+    assert "good 7.5 ✓ pass good 8.0 ✗ fail" in text_of(cell)
     words = text_of(site.page("tables.html"))
-    assert "TINY-1 The first clause MUST, core ✓ pass" in words
-
-
-def test_two_versions_are_two_columns(site_of, tmp_path):
-    cells = [case_of(PLAIN, "share-owner-exit", "file_system")]
-    write_report(tmp_path, "one.jsonl", cells)
-    write_report(tmp_path, "two.jsonl", cells)
-    path = tmp_path / "docs" / "reports" / "two.jsonl"
-    path.write_text(path.read_text().replace('"7.5"', '"8.0"'))
-    words = text_of(site_of(FILES).page("tables.html"))
     assert "Clause good 7.5 good 8.0" in words
+    assert "TINY-1 The first clause MUST, core ✓ pass ✗ fail" in words
 
 
-@pytest.mark.parametrize("cell", ["share-nobody-exit", "share-manager-drop"])
-def test_report_with_a_cell_that_is_not_run_is_a_warning(site_of, tmp_path, cell):
-    cases = [case_of(PLAIN, cell, "file_system")]
-    write_report(tmp_path, "odd.jsonl", cases)
+def test_report_with_a_cell_that_is_not_run_is_a_warning(site_of, tmp_path):
+    odd = ("share-nobody-exit", "share-manager-drop")
+    cases = [case_of(PLAIN, cell, "file_system") for cell in odd]
+    write_table(tmp_path, "odd.jsonl", *cases)
     warnings = site_of(FILES).warnings
-    assert f"odd.jsonl has a case of the cell {cell}, which the fault" in warnings
+    for cell in odd:
+        assert f"odd.jsonl has a case of the cell {cell}, which the fault" in warnings
+
+
+RUN = "if not reason_against(c.step, c.role, c.fault)]"
 
 
 @pytest.mark.parametrize(
     ("file", "written", "instead", "complaint"),
     [
         (
-            f"{CHAPTERS}/fault_table.py",
-            "if not reason_against(c.step, c.role, c.fault)]",
+            *("fault_table.py", RUN),
             'if c.name != "share-owner-exit" and c.fault == "exit"]',
             "share-owner-exit has neither a case nor a reason",
         ),
         (
-            f"{CHAPTERS}/fault_table.py",
-            "if not reason_against(c.step, c.role, c.fault)]",
-            "if c.name]",
+            *("fault_table.py", RUN, "if c.name]"),
             "share-manager-drop has a reason against it, and yet a test runs it",
         ),
         (
-            f"{CHAPTERS}/test_fault.py",
-            ", managed=True",
-            "",
+            *("test_fault.py", ", managed=True", ""),
             "no test runs unlink-owner-exit, which judges TINY-1",
         ),
         (
-            f"{CHAPTERS}/test_fault.py",
-            '@over_cells_of("TINY-1")',
-            '@over_cells_of("TINY-2")',
+            *("test_fault.py", '@over_cells_of("TINY-1")', '@over_cells_of("TINY-2")'),
             "test_others_go_on runs the cells of TINY-2 and does not cite it",
         ),
     ],
 )
-def test_table_with_a_hole_stops_the_build(site_of, file, written, instead, complaint):
+def test_table_with_a_hole_is_refused(
+    build, tmp_path, file, written, instead, complaint
+):
+    from clauses import faults
     from sphinx.errors import ExtensionError
 
-    assert written in FILES[file]
+    text = FILES[f"{CHAPTERS}/{file}"]
+    assert written in text
+    changed = {f"{CHAPTERS}/{file}": text.replace(written, instead)}
+    tiny_project.write_project(tmp_path, FILES | changed)
+    tests = read_evidence(Sources.of_checkout(tmp_path)).tests
     with pytest.raises(ExtensionError, match=complaint):
-        site_of(FILES | {file: FILES[file].replace(written, instead)})
-
-
-def test_directive_without_a_table_is_refused(site_of):
-    pages = {name: text for name, text in FILES.items() if name.startswith("docs/")}
-    assert (
-        f"there is no {CHAPTERS}/fault_table.py to be shown" in site_of(pages).warnings
-    )
+        faults.read(tmp_path, tests)
 
 
 def test_changed_reason_is_shown_when_the_site_is_built_again(site_of):

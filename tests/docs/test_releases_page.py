@@ -16,13 +16,12 @@ from sharedtensor_conformance.report.expectations import load_expectations
 from sharedtensor_conformance.report.records import read_report
 from sharedtensor_conformance.report.summary_file import read_summary, summary_text
 from sharedtensor_conformance.report.verdicts import Verdict
-from test_extension import text_of, write_report
+from tiny_report import case_of, text_of, write_report
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "docs/reports/releases"
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CLAUSES = parse_chapter(tiny_project.CHAPTER, "tiny.md")
-HASHES = {clause.id: clause.hash for clause in CLAUSES}
 
 PAGE = "docs/implementations/bad.md"
 CHANGED = {
@@ -34,13 +33,8 @@ CHANGED = {
 
 
 @pytest.fixture
-def releases(monkeypatch):
-    """Return the extension's module."""
-    pytest.importorskip("sphinx")
-    monkeypatch.syspath_prepend(str(tiny_project.EXTENSIONS))
-    from clauses import releases
-
-    return releases
+def releases(extension):
+    return extension("clauses.releases")
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def row_of(releases):
             )
             version = Version(name.removeprefix("v").replace("_", "."))
             sets = frozenset(by_chance), frozenset(known)
-            found.append(releases.Release("bad", version, None, judged, *sets))
+            found.append(releases.Release(version, "2026-01-01", judged, *sets))
         return releases.Row(CLAUSES[0], tuple(found))
 
     return made
@@ -132,7 +126,7 @@ def test_deviations_that_show_by_chance_are_those_of_clauses_and_tests(
 
 def write_release(root, version, verdict, **changed):
     """Write the summary of a run on one release; `changed` are keys of its summary."""
-    write_report(root, "other", verdict, HASHES)
+    write_report(root, "other", case_of(verdict))
     report = root / "docs/reports/other.jsonl"
     data = json.loads(summary_text(read_report(report)))
     report.unlink()
@@ -145,7 +139,7 @@ def write_release(root, version, verdict, **changed):
 
 def test_page_shows_each_release_and_the_files(build, tmp_path):
     tiny_project.write_project(tmp_path, CHANGED)
-    write_report(tmp_path, "bad", Verdict.FAIL, HASHES)
+    write_report(tmp_path, "bad", case_of(Verdict.FAIL))
     write_release(tmp_path, "7.10", Verdict.FAIL)  # above 7.5, that of the report
     write_release(tmp_path, "7.2", Verdict.PASS)
     site = build(tmp_path, CHANGED)

@@ -7,9 +7,8 @@ import re
 
 import pytest
 import tiny_project
-from sharedtensor_conformance.clauses import parse_chapter
 from sharedtensor_conformance.report.verdicts import Verdict
-from tiny_report import write_report
+from tiny_report import case_of, write_report
 
 FOLDER = "conformance/sharedtensor_conformance/expectations"
 RECORD = "docs/reports/causes/torch.json"
@@ -44,7 +43,20 @@ PADDLE_CAUSES = """\
 no-promise = "Nothing is said of mail."
 where = ["paddles/queue.py: Queue.put"]
 """
-NAMED = "tiny\npromises\ntables\nupstream/torch\nclauses"
+KEPT = '"""The memory is *kept*.\n\nFor ever.\n"""\n'
+KEEPS = "torch/device/keeps.py"
+COUNTS = "Nobody counts down."
+ON_DEVICE = f"""\
+[[expect]]
+clause = "TINY-1"
+outcomes = ["fail"]
+cause = "{COUNTS}"
+reproducer = "{KEEPS}"
+date = 2026-01-01
+"""
+DEVICE_RECORD = "docs/reports/causes/torch-device.json"
+NAMED = "tiny\npromises\ntables\nupstream/torch\nclauses\nfound/all\ndevice"
+ENTRIES = "\n".join([ENTRY.format("lost", 1), ENTRY.format("slow", 2), ON_DEVICE])
 INDEX = f"# Index\n\n```{{toctree}}\n{NAMED}\n```\n"
 
 
@@ -63,11 +75,24 @@ def record(**programs):
 PAGES = {
     "docs/index.md": INDEX,
     "docs/upstream/torch.md": (
-        "# Reports\n\n```{deviation-reports} torch\n```\n\n"
+        "# Reports\n\n```{deviation-list} torch\n```\n\n"
+        "```{deviation-reports} torch\n```\n\n"
         "## None\n\n```{deviations-without-promise} torch\n```\n"
     ),
     "docs/clauses.md": "# Clauses\n\n```{deviation-clauses} torch\n```\n",
-    f"{FOLDER}/torch.toml": ENTRY.format("lost", 1) + "\n" + ENTRY.format("slow", 2),
+    "docs/conf.py": tiny_project.FILES["docs/conf.py"] + 'extensions += ["records"]\n',
+    "docs/device.md": (
+        "# Device\n\n```{record} device-deviations reports/causes/torch-device.json "
+        "reports/gpu/torch.jsonl\n```\n"
+    ),
+    "docs/found/all.md": "# All\n\n```{findings}\n```\n",
+    f"{FOLDER}/paddle.toml": ENTRY.format("lost", 4).replace("torch/", "paddle/"),
+    f"{FOLDER}/causes/paddle.toml": PADDLE_CAUSES,
+    f"{FOLDER}/causes/paddle/lost.py": LOST,
+    RECORD.replace("torch", "paddle"): record(lost=LOST),
+    f"{FOLDER}/torch.toml": ENTRIES,
+    f"{FOLDER}/causes/{KEEPS}": KEPT,
+    DEVICE_RECORD: record(keeps=KEPT),
     f"{FOLDER}/torch-patched.toml": ENTRY.format("slow", 2),
     f"{FOLDER}/causes/torch.toml": CAUSES,
     f"{FOLDER}/causes/torch/lost.py": LOST,
@@ -77,11 +102,12 @@ PAGES = {
 
 
 def write_reports(root):
-    chapter = parse_chapter(tiny_project.CHAPTER, "tiny.md")
-    hashes = {clause.id: clause.hash for clause in chapter}
-    said = {"cause": "The reducer drops it.", "expectations": "torch.toml"}
-    write_report(root, "torch", Verdict.FAIL, hashes, **said)
-    write_report(root, "torch-patched", Verdict.PASS, hashes)
+    broken = case_of(Verdict.FAIL, cause="The reducer drops it.")
+    write_report(root, "torch", broken, expectations="torch.toml")
+    write_report(root, "torch-patched", case_of(Verdict.PASS))
+    write_report(root, "paddle", case_of(Verdict.FAIL), expectations="paddle.toml")
+    on_device = case_of(Verdict.FAIL, cause=COUNTS)
+    write_report(root, "torch", on_device, file="gpu/torch.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +228,7 @@ def test_report_stands_alone_where_its_cause_refers_to_another_clause(
 
 def test_deviation_of_another_release_is_no_report(upstream_of):
     entry = ENTRY.format("lost", 1).replace("link", 'version = "<7"\nlink')
-    both = f"{entry}\n{ENTRY.format('slow', 2)}"
+    both = f"{entry}\n{ENTRY.format('slow', 2)}\n{ON_DEVICE}"
     page = upstream_of({f"{FOLDER}/torch.toml": both}).page("upstream/torch.html")
     assert "Nothing: no promise of its own is broken." in words(page)
 
@@ -216,6 +242,16 @@ def test_deviation_of_another_release_is_no_report(upstream_of):
             r"no run of the present lost\.py; write it with: python ci/run_causes\.py",
         ),
         (RECORD, record(slow=SLOW), r"no run of the present lost\.py"),
+        (
+            DEVICE_RECORD,
+            record(keeps=LOST),
+            r"no run of the present keeps\.py; write",
+        ),
+        (DEVICE_RECORD, record(gone=KEPT), r"gone\.py was recorded and is missing"),
+        (
+            *(DEVICE_RECORD, record(keeps=KEPT).replace("output", "said")),
+            "no record that device-deviations",
+        ),
         (RECORD, "{}", r"torch\.json is no record; write it with: python ci/run_cau"),
         (f"{FOLDER}/causes/torch.toml", "[causes", "is not TOML"),
         (
@@ -232,47 +268,14 @@ def test_what_is_missing_stops_the_build(upstream_of, file, text, said):
         upstream_of({file: text})
 
 
-def test_implementation_without_known_deviations_is_refused(upstream_of):
-    page = "# Clauses\n\n```{deviation-clauses} other\n```\n"
-    warnings = upstream_of({"docs/clauses.md": page}).warnings
-    assert "nothing is known of other's deviations" in warnings
-
-
-def test_promise_links_to_the_documentation_that_makes_it(upstream):
-    page = upstream.page("promises.html")
-    box = page[page.index('id="P01"') : page.index('id="P02"')]
-    assert 'href="https://acme.org/docs"' in box
-
-
-@pytest.fixture(scope="module")
-def found(build, tmp_path_factory):
-    """The table of deviations, of which two projects have one."""
-    root = tmp_path_factory.mktemp("found")
-    write_reports(root)
-    hashes = {c.id: c.hash for c in parse_chapter(tiny_project.CHAPTER, "tiny.md")}
-    write_report(root, "paddle", Verdict.FAIL, hashes, expectations="paddle.toml")
-    more = {
-        "docs/index.md": INDEX.replace("clauses\n", "clauses\nfound/all\n"),
-        "docs/found/all.md": "# All\n\n```{findings}\n```\n",
-        f"{FOLDER}/paddle.toml": ENTRY.format("lost", 4).replace("torch/", "paddle/"),
-        f"{FOLDER}/causes/paddle.toml": PADDLE_CAUSES,
-        f"{FOLDER}/causes/paddle/lost.py": LOST,
-        RECORD.replace("torch", "paddle"): record(lost=LOST),
-    }
-    site = build(root, PAGES | more)
-    assert site.warnings == ""
-    return site.page("found/all.html")
-
-
-def test_one_deviation_of_two_projects_is_one_line(found):
+def test_one_deviation_of_two_projects_is_one_line(upstream):
+    found = upstream.page("found/all.html")
     table = found[found.index("<thead>") : found.index("</table>")]
     head, lost, slow = map(words, table.split("<tr")[1:])
     assert head.endswith("Deviation Clauses Paddle PyTorch")
     assert lost.endswith("A tensor is lost TINY-1 ✗ ✗ promised")
     assert slow.endswith("A tensor is slow TINY-1 ✗")
 
-
-def test_line_of_a_deviation_leads_to_reports_and_programs(found):
     for link in (
         "../upstream/torch.html#lost",
         f"../source/{FOLDER}/causes/torch/slow.py.html",
@@ -280,3 +283,18 @@ def test_line_of_a_deviation_leads_to_reports_and_programs(found):
         "../tiny.html#TINY-1",
     ):
         assert f'href="{link}"' in found
+
+
+def test_deviation_on_a_device_is_a_row_with_what_the_program_printed(upstream):
+    page = upstream.page("device.html")
+    row = words(page[page.index("<tbody>") :])
+    assert row.startswith("The memory is *kept* TINY-1 said")
+    assert "PyTorch 7.5, Python 3.11.7, Linux 6.1, 2026-01-02." in page
+    for link in (f"source/{FOLDER}/causes/{KEEPS}.html", "tiny.html#TINY-1"):
+        assert f'href="{link}"' in page
+
+
+def test_clause_that_failed_on_a_device_for_another_cause_is_not_named(upstream_of):
+    other = ENTRIES.replace(COUNTS, "Another cause.")
+    page = upstream_of({f"{FOLDER}/torch.toml": other}).page("device.html")
+    assert 'href="tiny.html#TINY-1"' not in page

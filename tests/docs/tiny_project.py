@@ -18,7 +18,7 @@ Rests on {promise}`P01` and on {clause}`TINY-2`.
 :observes: sharing
 :promises: P01
 
-The normative **words**.
+Two tensors over one storage, `tensor` and **words**.
 
 Why. The reasons.
 ```

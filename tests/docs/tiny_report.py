@@ -1,66 +1,65 @@
-"""A report on the tiny project: one case, about its first clause."""
+"""Reports on the tiny project."""
 
+import re
 from dataclasses import replace
-from pathlib import Path
 
+import tiny_project
+from sharedtensor_conformance.clauses import parse_chapter
+from sharedtensor_conformance.report.judge import judge
 from sharedtensor_conformance.report.records import (
     Case,
-    ClauseResult,
     Machine,
     ReportWriter,
     Run,
     Selection,
     SpecRecord,
     Subject,
-    Summary,
 )
-from sharedtensor_conformance.report.verdicts import Need, Verdict
+
+CLAUSES = {one.id: one for one in parse_chapter(tiny_project.CHAPTER, "tiny.md")}
+TEST = "test_tiny.py::test_receiver_sees_the_write"
 
 
-def write_report(
-    root: Path,
-    name: str,
-    verdict: Verdict,
-    hashes: dict[str, str],
-    cause: str = "It keeps a copy.",
-    expectations: str | None = None,
-    needs: Need | None = None,
-):
-    case = Case(
-        id="test_tiny.py::test_receiver_sees_the_write[fd-spawn]",
-        test="test_tiny.py::test_receiver_sees_the_write",
+def text_of(html: str) -> str:
+    """Return the words of a page, with single spaces."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def case_of(verdict, cause="It keeps a copy.", needs=None):
+    """Return a case about the first clause."""
+    return Case(
+        id=f"{TEST}[fd-spawn]",
+        test=TEST,
         clauses=("TINY-1",),
         verdict=verdict,
+        expected=True,
         cause=cause if verdict.broken else "",
         evidence="expected 40, got 2" if verdict.broken else "",
-        checks=1,
-        remote_calls=1,
         needs=needs,
     )
-    of_case = {verdict.value: 1}
-    result = ClauseResult(verdict, "MUST", "core", True, ("cpu",), of_case)
-    result = replace(result, needs=(needs,) if needs else ())
-    parts = ("core",), ("default",), ("spawn",), ("float32",), ("queue",), ("cpu",)
+
+
+def write_report(root, name, *cases, hashes=None, file="", started="01", **selected):
+    """Write a report of cases; `hashes` are those of the text that was judged."""
+    strategies = "file_descriptor", "file_system"
+    parts = ("core",), strategies, ("spawn", "fork"), ("float32",), ("queue",), ("cpu",)
     run = Run(
         implementation=Subject(name, "7.5", *parts),
         suite="0.1.0",
-        spec=SpecRecord("0.1.0", hashes),
+        spec=SpecRecord.of(CLAUSES),
         machine=Machine("3.11", "linux", "6", 2, False, False),
-        selection=Selection(True, (f"--impl={name}",), expectations=expectations),
-        planned=1,
-        started="2026-01-01T00:00:00Z",
+        selection=Selection(
+            **{"full": True, "options": (f"--impl={name}",)} | selected
+        ),
+        planned=len(cases),
+        started=f"2026-01-{started}T00:00:00Z",
     )
-    summary = Summary(
-        cases=1,
-        verdicts={verdict.value: 1},
-        clauses={"TINY-1": result},
-        stale=(),
-        conforms=not verdict.broken,
-        exit_status=0,
-        complete=True,
-        finished="2026-01-01T00:00:01Z",
-        seconds=1.0,
-    )
-    with ReportWriter(root / "docs" / "reports" / f"{name}.jsonl") as writer:
-        for line in (run, case, summary):
+    judged = {id: CLAUSES[id] for case in cases for id in case.clauses}
+    summary = judge(run, cases, judged, stale=())
+    if hashes:
+        run = replace(run, spec=replace(run.spec, hashes=hashes))
+    path = root / "docs/reports" / (file or f"{name}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ReportWriter(path) as writer:
+        for line in (run, *cases, summary):
             writer.write(line)

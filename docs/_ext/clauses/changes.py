@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sharedtensor_conformance.clauses import Clause
 
@@ -18,20 +18,17 @@ FILE = "docs/reports/earlier-hashes.json"
 """For each clause its hash in that text, and a digest of what it binds by itself."""
 
 
-@dataclass(frozen=True)
-class Earlier:
+class Earlier(NamedTuple):
     """A clause as it was: its hash, and the digest of level, profile and text."""
 
     hash: str
     binds: str
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A clause whose hash is another one now.
 
     Args:
-        clause: the clause as it is.
         before: its hash in the earlier text; empty for a clause that is new.
         reworded: whether its own level, profile or text differs, and not only the
             definitions and rules that it is read by.

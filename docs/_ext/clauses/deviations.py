@@ -11,9 +11,10 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sharedtensor_conformance.report.causes import (
     Cause,
@@ -45,25 +46,13 @@ PROJECTS = {
 }
 """The implementations that another project ships, and the name of the project."""
 
+FIELDS = {"date", "version", "python", "kernel", "lines", "programs"}
+"""What a record has."""
+
 PATCHED = {"torch": "torch-patched"}
 """The implementations that are judged with fixes as well, and as what."""
 
 SEE = re.compile(r" \(see [A-Z]+-\d+\)|; see [A-Z]+-\d+")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One recorded run of the programs of an implementation.
-
-    Args:
-        lines: on which line the functions in Python begin, by their places.
-    """
-
-    date: str
-    version: str
-    python: str
-    kernel: str
-    lines: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -76,6 +65,7 @@ class Report:
         clauses: those that it breaks, in the order of their files.
         repaired: whether it is gone with the fixes in Python; None where the clauses
             were not judged with them.
+        run: the record: date, versions, and on which line functions in Python begin.
     """
 
     name: str
@@ -89,7 +79,7 @@ class Report:
     clauses: tuple[str, ...]
     threads: tuple[str, ...]
     repaired: bool | None
-    run: Run
+    run: Mapping[str, Any]
 
     @property
     def fixes(self) -> tuple[str, ...]:
@@ -105,7 +95,7 @@ class Report:
         """Yield where it comes from, each place with its line where that is known."""
         for place in self.cause.where:
             file, _, function = place.partition(": ")
-            line = self.run.lines.get(place)
+            line = self.run["lines"].get(place)
             yield f"`{function}` in `{file}`" + (f", line {line}" if line else "")
 
 
@@ -115,14 +105,6 @@ class Deviating:
 
     reports: tuple[Report, ...]
     promises: Mapping[str, Promise]
-
-    def promised(self) -> list[Report]:
-        """Return those that break a promise."""
-        return [report for report in self.reports if report.cause.promises]
-
-    def unpromised(self) -> list[Report]:
-        """Return those that break none."""
-        return [report for report in self.reports if not report.cause.promises]
 
 
 def read_all(root: Path, columns: Sequence[Column]) -> dict[str, Deviating]:
@@ -143,18 +125,20 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     name, folder = column.name, root / FOLDER / REPRODUCERS
     try:
         facts = load_causes(folder / f"{name}.toml")
-        entries = _applying(root, column)
+        version = column.reports[0].run.implementation.version
+        entries = load_expectations(root / FOLDER / f"{name}.toml").applying_to(version)
     except (CausesError, ExpectationsError) as error:
         raise ExtensionError(str(error)) from error
-    run, outputs = _recorded(root, name)
-    left = _left(root, patched)
+    run = _recorded(root, name)
+    fixes = _Patched(root, patched)
     reports = []
     for program, cause in facts.causes.items():
         about = [e for e in entries if e.reproducer == f"{name}/{program}.py"]
         if not about:
             continue  # it is about other releases
         file = FOLDER / REPRODUCERS / name / f"{program}.py"
-        text = text_of(root, file.as_posix())
+        printed = run["programs"].get(program, {})
+        text = recorded_text(root, file, printed, command(name))
         broken = _clauses(column, about, file.as_posix())
         reports.append(
             Report(
@@ -163,23 +147,16 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
                 title=title_of(text),
                 file=file.as_posix(),
                 program=text,
-                output=_output(outputs, program, text, name),
+                output=printed["output"],
                 happens=_happens(about),
                 cause=cause,
                 clauses=broken,
                 threads=tuple(dict.fromkeys(e.link for e in about if e.link)),
-                repaired=_repaired(patched, left, broken, about[0].reproducer),
+                repaired=fixes.repairs(broken, about[0].reproducer),
                 run=run,
             )
         )
     return Deviating(tuple(reports), facts.promises)
-
-
-def _applying(root: Path, column: Column) -> Sequence[Expectation]:
-    """Return the expectations of the version that the reports of a column judged."""
-    file = root / FOLDER / f"{column.name}.toml"
-    version = column.reports[0].run.implementation.version
-    return load_expectations(file).applying_to(version)
 
 
 def _clauses(
@@ -205,49 +182,91 @@ def _happens(about: Sequence[Expectation]) -> str:
     return (alone or [SEE.sub("", about[0].cause)])[0]
 
 
-def _recorded(root: Path, name: str) -> tuple[Run, Mapping[str, Mapping[str, str]]]:
+def _recorded(root: Path, name: str) -> dict[str, Any]:
     file = root / RECORDS / f"{name}.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        machine = (found[key] for key in ("date", "version", "python", "kernel"))
-        return Run(*machine, found["lines"]), found["programs"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ExtensionError(f"{file} is no record; {_how(name)}") from error
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if lacking := FIELDS - set(found):
+            raise ValueError(f"it lacks {', '.join(lacking)}")
+    except (OSError, ValueError) as error:
+        said = f"{file} is no record; write it with: {command(name)}"
+        raise ExtensionError(said) from error
+    return found
 
 
-def _output(
-    outputs: Mapping[str, Mapping[str, str]], program: str, text: str, name: str
-) -> str:
-    found = outputs.get(program, {"sha256": "", "output": ""})
-    if found["sha256"] != hashlib.sha256(text.encode()).hexdigest():
-        said = f"the record of {name} has no run of the present {program}.py"
-        raise ExtensionError(f"{said}; {_how(name)}")
-    return found["output"]
+def recorded_text(root: Path, file: Path, run: Mapping[str, str], how: str) -> str:
+    """Return the text of a program, of which a run is recorded.
+
+    Args:
+        file: the program, from the root of the repository.
+        run: the record; empty where there is none.
+        how: the command that records a run.
+
+    Raises:
+        ExtensionError: the program is not there, or is not the one that was run.
+    """
+    try:
+        text = text_of(root, file.as_posix())
+    except OSError as error:
+        raise ExtensionError(f"{file} was recorded and is missing") from error
+    if hashlib.sha256(text.encode()).hexdigest() != run.get("sha256"):
+        said = f"the record has no run of the present {file.name}"
+        raise ExtensionError(f"{said}; write it with: {how}")
+    return text
 
 
-def _how(name: str) -> str:
-    out = (RECORDS / f"{name}.json").as_posix()
-    return f"write it with: python ci/run_causes.py {name} --out={out}"
+def command(name: str, *options: str) -> str:
+    """Return the command that records runs of the programs of an implementation."""
+    out = (RECORDS / f"{'-'.join([name, *options])}.json").as_posix()
+    given = "".join(f" --{option}" for option in options)
+    return f"python ci/run_causes.py {name}{given} --out={out}"
 
 
-def _repaired(
-    patched: Column | None, left: Collection[str], broken: Iterable[str], program: str
-) -> bool | None:
-    """Return whether the fixes leave no deviation that has this program."""
-    judged = {Outcome.HELD, Outcome.BROKEN}
-    if patched is None or not judged & {outcome_in(patched, id) for id in broken}:
-        return None
-    return program not in left
+class _Patched:
+    """What an implementation leaves broken when it is judged with fixes."""
 
+    def __init__(self, root: Path, column: Column | None) -> None:
+        self.column = column
+        self.left: set[str] = set()
+        if column:
+            file = root / FOLDER / f"{column.name}.toml"
+            self.left = {entry.reproducer for entry in load_expectations(file).entries}
 
-def _left(root: Path, patched: Column | None) -> frozenset[str]:
-    """Return the programs of the deviations that the fixes leave."""
-    if patched is None:
-        return frozenset()
-    entries = load_expectations(root / FOLDER / f"{patched.name}.toml").entries
-    return frozenset(entry.reproducer for entry in entries)
+    def repairs(self, broken: Iterable[str], program: str) -> bool | None:
+        """Return whether no deviation is left that has this program."""
+        judged = {Outcome.HELD, Outcome.BROKEN}
+        column = self.column
+        if column is None or not judged & {outcome_in(column, id) for id in broken}:
+            return None
+        return program not in self.left
 
 
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the fixes of PyTorch that restore some of `clauses`."""
     return tuple(fix.name for fix in FIXES if set(fix.clauses) & set(clauses))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One deviation, as the projects have it, and the clauses that it breaks."""
+
+    reports: Mapping[str, Report]
+    clauses: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """What happens, in a line; the first project names it."""
+        return next(iter(self.reports.values())).title
+
+
+def findings(known: Mapping[str, Deviating], order: Sequence[str]) -> list[Finding]:
+    """Return the deviations of all projects; `order` has the ids of all clauses."""
+    found: dict[str, dict[str, Report]] = {}
+    for project, deviating in known.items():
+        for report in deviating.reports:
+            found.setdefault(report.name, {})[project] = report
+    every = []
+    for reports in found.values():
+        broken = {id for report in reports.values() for id in report.clauses}
+        every.append(Finding(reports, sorted(broken, key=order.index)))
+    return sorted(every, key=lambda one: [order.index(id) for id in one.clauses])

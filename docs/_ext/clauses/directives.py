@@ -1,30 +1,63 @@
-"""The directives: ``clause`` and ``promise`` define, the others ask for a table."""
+"""The directives: ``clause`` and ``promise`` define, the others leave places."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives as options
-from elements import definitions, table
-from sharedtensor_conformance.adapter import ADAPTER_CHANGES
+from sharedtensor_conformance.chapters.state_machines import MACHINES
 from sharedtensor_conformance.clauses import Clause, parse_clause
-from sharedtensor_conformance.evidence import citing
 from sharedtensor_conformance.profiles import parse_profiles
 from sharedtensor_conformance.report.causes import Promise
 from sharedtensor_conformance.spec_source import SpecError
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from clauses import boxes, faults, implementations, releases_page
-from clauses.domain import NAME, Definition
-from clauses.fault_page import FaultPage
-from clauses.tables import Table, report_list
+from clauses import faults
+from clauses.backing import Backing
+from clauses.domain import NAME, Definition, reference
+from clauses.rendering import place
 from clauses.wording import link_terms
 
-TABLES = ("clause-index", "clause-matrix", "clause-changes", "field", "findings")
-"""The directives without an argument that are tables of all clauses or deviations."""
+TEMPLATES = (
+    *("clause-index", "clause-matrix", "clause-changes", "contract-versions"),
+    *("field", "findings", "report-list", "releases"),
+    *("deviation-list", "deviation-clauses", "deviations-without-promise"),
+)
+"""The templates with a directive, which may be about an implementation."""
+
+IMPLEMENTATION = {
+    "implementation-figures": "What it holds",
+    "implementation-broken": "What it breaks",
+    "implementation-not-run": "What was not run, and why",
+    "implementation-runs": "How to repeat the runs",
+}
+"""The templates of the page of an implementation, and the titles of their sections."""
+
+FAULT_TABLE = {
+    "fault-steps": "Steps",
+    "fault-roles": "Roles",
+    "fault-faults": "Faults",
+    "fault-verdicts": "Verdicts",
+    "fault-cells": "Cells",
+    "fault-reasons": "Reasons",
+    "fault-findings": "Behind the verdicts",
+}
+"""The same of the fault table; an anchor has the name of its template."""
+
+Section = tuple[str, str, nodes.Node]
+"""A section of a page: its title, its anchor and its content."""
+
+COPIED: dict[str, Callable[[Backing, str], Iterable[Path]]] = {
+    "report-list": lambda backing, name: (one.file for one in backing.reports),
+    "releases": lambda backing, name: (
+        one.file for one in backing.releases.get(name, []) if one.file
+    ),
+}
+"""The files that a template links to, to be downloaded."""
 
 
 class ClauseDirective(SphinxDirective):
@@ -48,39 +81,49 @@ class ClauseDirective(SphinxDirective):
         self.set_source_info(box)
         definition = Definition(self.env.docname, clause.title, clause)
         self.env.domains[NAME].define("clause", clause.id, definition, box)
-        box += [boxes.heading(clause), boxes.properties(clause, *self._origin(source))]
+        id = nodes.inline("", clause.id, classes=["clause-id"])
+        box += nodes.title("", "", id, nodes.Text(f" {clause.title}"))
+        box += self._properties(clause, source)
         box += self._prose(clause)
-        box += self._backing(clause)
+        box += place("clause-backing", id=clause.id)
         return [box]
 
-    def _origin(self, source: str) -> tuple[str, str]:
-        root, path = self.env.clauses_root, Path(source).resolve()
+    def _properties(self, clause: Clause, source: str) -> nodes.paragraph:
+        level = f"level-{clause.level.lower()}"
+        line = nodes.paragraph(classes=["clause-properties"])
+        line += nodes.inline("", clause.level, classes=["badge", level])
+        line += labelled("profile", nodes.literal("", clause.profile))
+        line += labelled("observes", nodes.inline("", clause.observes))
+        docname = self.env.docname
+        answers = [reference("promise", id, id, docname) for id in clause.promises]
+        if answers:
+            line += labelled("answers", *answers)
+        text = reference("source", self._origin(source), "", docname)
+        text.children[0] += nodes.literal("", clause.hash)
+        line += labelled("text", text)
+        return line
+
+    def _origin(self, source: str) -> str:
+        root, path = self.env.domains[NAME].backing.root, Path(source).resolve()
         file = path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
-        return self.env.docname, f"{file}#L{self.lineno}"
+        return f"{file}#L{self.lineno}"
 
     def _prose(self, clause: Clause) -> list[nodes.Node]:
         text, why = nodes.container(), nodes.container()
         text["classes"], why["classes"] = ["clause-text"], ["clause-why"]
         text += self.parse_text_to_nodes(clause.text)
-        link_terms(text, self.env.clauses_terms, self.env.docname)
+        link_terms(text, self.env.domains[NAME].backing.terms, self.env.docname)
         why += self.parse_text_to_nodes(f"**Why.** {clause.why}")
         return [text, why]
 
-    def _backing(self, clause: Clause) -> nodes.Node:
-        found, docname = self.env.clauses_evidence, self.env.docname
-        tests = citing(found.tests, clause.id)
-        code = citing(found.code, clause.id)
-        mutants = citing(found.mutants, clause.id)
-        example = self.env.clauses_examples.get(clause.id)
-        rows = {
-            "Example": boxes.example_of(example, docname),
-            "Tests": boxes.links(tests, docname, "no test cites this clause"),
-            "Reference": boxes.code(code, clause, docname),
-            "Mutants": boxes.links(mutants, docname, "no mutant breaks this clause"),
-            "Verdicts": boxes.verdicts(self.env.clauses_columns, clause, docname),
-        }
-        terms = [(nodes.Text(name), content) for name, content in rows.items()]
-        return definitions(terms, "clause-backing")
+
+def labelled(label: str, *content: nodes.Node) -> nodes.inline:
+    """Return `content` after its label."""
+    part = nodes.inline(classes=["property"])
+    part += nodes.inline("", label, classes=["label"])
+    for one in content:
+        part += [nodes.Text(" "), one]
+    return part
 
 
 class PromiseDirective(SphinxDirective):
@@ -108,21 +151,14 @@ class PromiseDirective(SphinxDirective):
         box = nodes.container(ids=[id], classes=["promise"])
         self.set_source_info(box)
         promise = Promise(text, self.options["source"])
-        definition = Definition(self.env.docname, text.partition(".")[0], promise)
+        reason = self.options.get("informative", "")
+        title = text.partition(".")[0]
+        definition = Definition(self.env.docname, title, promise, reason)
         self.env.domains[NAME].define("promise", id, definition, box)
         name = nodes.paragraph("", "", nodes.strong("", id), classes=["promise-id"])
-        box += [name, *self.parse_content_to_nodes(), boxes.source_of(promise)]
-        box += Table(kind="answers", promise=id, reason=self.options.get("informative"))
+        box += [name, *self.parse_content_to_nodes()]
+        box += place("answers", id=id)
         return [box]
-
-
-class TableDirective(SphinxDirective):
-    """Marks the place of a table that is filled in when all pages are known."""
-
-    def run(self) -> list[nodes.Node]:
-        place = Table(kind=self.name)
-        self.set_source_info(place)
-        return [place]
 
 
 class ProfilesDirective(SphinxDirective):
@@ -135,80 +171,95 @@ class ProfilesDirective(SphinxDirective):
             profiles = parse_profiles("\n".join(self.content))
         except SpecError as error:
             raise self.error(str(error)) from error
-        place = Table(kind="profiles", profiles=profiles)
-        self.set_source_info(place)
-        return [place]
+        return [place("profiles", profiles=profiles)]
 
 
-class ContractVersionsDirective(SphinxDirective):
-    """Shows what is new in each version of the contract of adapters."""
+class TemplateDirective(SphinxDirective):
+    """``{TEMPLATE}``, or ``{TEMPLATE} NAME`` for what is about an implementation."""
 
-    def run(self) -> list[nodes.Node]:
-        rows = [
-            [number, ", ".join(sorted(change.profiles)), change.text]
-            for number, change in ADAPTER_CHANGES.items()
-        ]
-        return [table(["Version", "Profiles", "What is new"], rows)]
-
-
-class ReportListDirective(SphinxDirective):
-    """Shows the committed reports, each one to be downloaded."""
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        return [report_list(self.env.clauses_reports, Path(self.env.srcdir))]
+        name = self.arguments[0] if self.arguments else ""
+        backing = self.env.domains[NAME].backing
+        for file in COPIED[self.name](backing, name) if self.name in COPIED else ():
+            copied = file.relative_to(self.env.srcdir).as_posix()
+            self.env.dlfiles.add_file(self.env.docname, copied)
+        return [place(self.name, name=name)]
 
 
-class ImplementationDirective(SphinxDirective):
-    """``{implementation} NAME``: the sections of an implementation's page."""
+class SectionsDirective(SphinxDirective):
+    """``{NAME}``, or ``{NAME} ARGUMENT``: what one of `SECTIONS` is made of."""
 
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        return [self._section(name, *part) for part in implementations.PARTS.items()]
-
-    def _section(self, name: str, kind: str, title: str) -> nodes.Node:
-        place = Table(kind=kind, name=name)
-        self.set_source_info(place)
-        heading = nodes.title("", title)
-        return nodes.section("", heading, place, ids=[nodes.make_id(title)])
-
-
-class ReleasesDirective(SphinxDirective):
-    """``{releases} NAME``: since which release of a library each clause is broken."""
-
-    required_arguments = 1
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        found = self.env.clauses_releases.get(name, [])
-        place = Table(kind="releases", name=name)
-        self.set_source_info(place)
-        # What is to be downloaded has to be there when the page is read.
-        return [place, releases_page.downloads(found)]
+        backing = self.env.domains[NAME].backing
+        about = self.arguments[0] if self.arguments else ""
+        try:
+            found = list(SECTIONS[self.name](backing, about))
+        except LookupError as error:
+            raise self.error(f"there is nothing to show: {error}") from error
+        return [self._section(*one) for one in found]
+
+    def _section(self, title: str, id: str, content: nodes.Node) -> nodes.Node:
+        heading = nodes.title("", "", *with_code(title))
+        section = nodes.section("", heading, content, ids=[id])
+        self.set_source_info(section)
+        return section
 
 
-class FaultTableDirective(SphinxDirective):
-    """Shows the fault table with the verdicts of the committed reports."""
+def implementation(backing: Backing, name: str) -> Iterator[Section]:
+    """Yield what it holds, what it breaks and what was not run, and how to repeat."""
+    if backing.column(name) is None:
+        raise LookupError(f"{name}: no report is committed")
+    for template, title in IMPLEMENTATION.items():
+        yield title, nodes.make_id(title), place(template, name=name)
 
-    def run(self) -> list[nodes.Node]:
-        cells = faults.read(self.env.clauses_root, self.env.clauses_evidence.tests)
-        if cells is None:
-            raise self.error(f"there is no {faults.FILE} to be shown")
-        faults.verify_reports(cells, self.env.clauses_reports)
-        judged = faults.judged(cells, self.env.clauses_columns)
-        return FaultPage(cells, judged, self.env.docname).sections()
+
+def fault_table(backing: Backing, _: str) -> Iterator[Section]:
+    """Yield what the fault table is made of, its cells, and what is behind them."""
+    if backing.faults is None:
+        raise LookupError(f"{faults.FILE} is missing")
+    for id, title in FAULT_TABLE.items():
+        yield title, id, place(id)
+
+
+def state_machines(_: Backing, __: str) -> Iterator[Section]:
+    """Yield the machines that random histories follow."""
+    for one in MACHINES:
+        content = place("machine", name=one.name)
+        yield one.name.capitalize(), f"machine-{one.name}", content
+
+
+def deviation_reports(backing: Backing, name: str) -> Iterator[Section]:
+    """Yield the reports that a project can be sent."""
+    for one in backing.deviations[name].reports:
+        if one.cause.promises:
+            content = place("deviation", name=name, report=one.name)
+            yield one.title, one.anchor, content
+
+
+def with_code(text: str) -> list[nodes.Node]:
+    """Return the parts of a sentence; what stands between backticks is code."""
+    parts = enumerate(text.split("`"))
+    return [nodes.literal("", one) if n % 2 else nodes.Text(one) for n, one in parts]
+
+
+SECTIONS = {
+    "implementation": implementation,
+    "fault-table": fault_table,
+    "state-machines": state_machines,
+    "deviation-reports": deviation_reports,
+}
 
 
 def setup(app: Sphinx) -> None:
     """Register the directives."""
     app.add_directive("clause", ClauseDirective)
     app.add_directive("promise", PromiseDirective)
-    for kind in TABLES:
-        app.add_directive(kind, TableDirective)
-    app.add_directive("contract-versions", ContractVersionsDirective)
+    for template in TEMPLATES:
+        app.add_directive(template, TemplateDirective)
     app.add_directive("profiles", ProfilesDirective)
-    app.add_directive("report-list", ReportListDirective)
-    app.add_directive("implementation", ImplementationDirective)
-    app.add_directive("releases", ReleasesDirective)
-    app.add_directive("fault-table", FaultTableDirective)
+    for name in SECTIONS:
+        app.add_directive(name, SectionsDirective)

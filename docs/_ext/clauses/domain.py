@@ -8,11 +8,13 @@ Files of the repository are the third kind of target: they lead to a source page
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar
 
 from docutils import nodes
+from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import problems
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -21,39 +23,65 @@ from sphinx.domains import Domain, ObjType
 from sphinx.environment import BuildEnvironment
 from sphinx.roles import XRefRole
 from sphinx.util import logging
-from sphinx.util.nodes import make_refnode
 
+from clauses.backing import Backing
 from clauses.shown_files import is_shown
 
 NAME = "spec"
 SOURCE_PAGES = "source"
+ONE_PAGE = "one-page"
+"""The key under which the metadata of a page have the pages that are put into it."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """Where an object was defined, and what it says."""
+    """Where an object was defined, and what it says.
+
+    Args:
+        reason: why no clause answers a promise.
+    """
 
     docname: str
     title: str
     content: Any
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """The clauses of a chapter in their order, and the title of its page."""
+
+    name: str
+    title: str
+    clauses: Sequence[Clause]
+
+    @property
+    def about(self) -> str:
+        """What the title says beside the name."""
+        return self.title.partition(": ")[2]
 
 
 class SpecRole(XRefRole):
     """A reference into the domain that may be written without its name."""
 
     def process_link(self, env, refnode, has_explicit_title, title, target):
-        """Name the domain, and note the files that need a source page."""
+        """Name the domain."""
         refnode["refdomain"] = NAME
         refnode["reftype"] = self.name.rpartition(":")[2]
-        if refnode["reftype"] == "source":
-            env.domaindata[NAME]["sources"].setdefault(env.docname, set()).add(target)
         return title, target
 
 
 class SpecDomain(Domain):
-    """Clauses, promises and source files."""
+    """Clauses, promises and source files.
+
+    Attributes:
+        backing: what backs the clauses.
+        linked: the files of the repository that the pages of this build link to.
+    """
+
+    backing: Backing
 
     name = NAME
     label = "Specification"
@@ -66,7 +94,34 @@ class SpecDomain(Domain):
         "promise": SpecRole(innernodeclass=nodes.inline),
         "source": SpecRole(),
     }
-    initial_data: ClassVar = {"clause": {}, "promise": {}, "sources": {}}
+    initial_data: ClassVar = {"clause": {}, "promise": {}}
+
+    def __init__(self, env: BuildEnvironment) -> None:
+        super().__init__(env)
+        self.linked: set[str] = set()
+
+    def clauses(self) -> list[Clause]:
+        """Return all clauses, in the order of the configured chapters."""
+        names = list(self.env.config.clauses_chapters)
+        found = [definition.content for definition in self.data["clause"].values()]
+        names += sorted({clause.chapter for clause in found} - set(names))
+        return sorted(found, key=lambda one: (names.index(one.chapter), one.order))
+
+    def chapters(self) -> list[Chapter]:
+        """Return the chapters in their order, each with its clauses."""
+        pages = {
+            one.content.chapter: one.docname for one in self.data["clause"].values()
+        }
+        by_chapter = groupby(self.clauses(), key=lambda clause: clause.chapter)
+        return [
+            Chapter(name, self.env.titles[pages[name]].astext(), list(members))
+            for name, members in by_chapter
+        ]
+
+    def source_page(self, file: str) -> str:
+        """Return the name of the page of a file, which is written since it is asked."""
+        self.linked.add(file)
+        return f"{SOURCE_PAGES}/{file}"
 
     def define(self, kind: str, id: str, definition: Definition, location: Any) -> None:
         """Note an object; a second one of the same id is a warning."""
@@ -83,7 +138,6 @@ class SpecDomain(Domain):
 
     def clear_doc(self, docname: str) -> None:
         """Forget what `docname` defined."""
-        self.data["sources"].pop(docname, None)
         for kind in self.object_types:
             for id, definition in list(self.data[kind].items()):
                 if definition.docname == docname:
@@ -95,28 +149,41 @@ class SpecDomain(Domain):
             for id, definition in otherdata[kind].items():
                 if definition.docname in docnames:
                     self.define(kind, id, definition, definition.docname)
-        for docname in docnames:
-            if files := otherdata["sources"].get(docname):
-                self.data["sources"][docname] = files
+
+    def address(self, builder: Builder, page: str, kind: str, id: str) -> str:
+        """Return the address of a clause or a promise, which may be on the same page.
+
+        Raises:
+            KeyError: no page defines it.
+        """
+        found = self.data[kind][id].docname
+        if found in self.env.metadata[page].get(ONE_PAGE, ()):
+            return f"#{id}"
+        return f"{builder.get_relative_uri(page, found)}#{id}"
 
     def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
         """Return the link for a reference, or None where there is no such target."""
         if typ == "source":
-            link = source_reference(env, fromdocname, builder, target, contnode)
-            if "hint" in node and isinstance(link, nodes.reference):
-                link["reftitle"] = node["hint"]
-            return link
-        definition = self.data[typ].get(target)
-        if definition is None:
+            return self._source(fromdocname, builder, target, contnode)
+        if target not in self.data[typ]:
             return None
-        return make_refnode(
-            builder,
-            fromdocname,
-            definition.docname,
-            node.get("anchor", target),
-            contnode,
-            f"{target}: {definition.title}",
-        )
+        address = self.address(builder, fromdocname, typ, target)
+        link = nodes.reference("", "", contnode, refuri=address, internal=True)
+        link["reftitle"] = f"{target}: {self.data[typ][target].title}"
+        return link
+
+    def _source(
+        self, fromdocname: str, builder: Builder, target: str, contnode: nodes.Node
+    ) -> nodes.Node | None:
+        """Return the link to a line of a file, such as ``spec/grad.md#L12``."""
+        file, _, line = target.partition("#")
+        if not is_shown(self.backing.root, file):
+            return None
+        if builder.format != "html":
+            return contnode
+        uri = builder.get_relative_uri(fromdocname, self.source_page(file))
+        uri += f"#{line}" if line else ""
+        return nodes.reference("", "", contnode, refuri=uri, internal=True)
 
     def resolve_any_xref(self, env, fromdocname, builder, target, node, contnode):
         """Leave the role ``any`` to the other domains."""
@@ -134,25 +201,7 @@ class SpecDomain(Domain):
                 yield id, shown, kind, found.docname, anchor, 0
 
 
-def source_reference(
-    env: BuildEnvironment,
-    fromdocname: str,
-    builder: Builder,
-    target: str,
-    contnode: nodes.Node,
-) -> nodes.Node | None:
-    """Return the link to a line of a file, such as ``spec/grad.md#L12``."""
-    file, _, line = target.partition("#")
-    if not is_shown(env.clauses_root, file):
-        return None
-    if builder.format != "html":
-        return contnode
-    uri = builder.get_relative_uri(fromdocname, f"{SOURCE_PAGES}/{file}")
-    uri += f"#{line}" if line else ""
-    return nodes.reference("", "", contnode, refuri=uri, internal=True)
-
-
-def reference(kind: str, target: str, text: str, docname: str, **more: Any):
+def reference(kind: str, target: str, text: str, docname: str):
     """Return a reference that is resolved when all pages have been read."""
     return addnodes.pending_xref(
         "",
@@ -163,7 +212,6 @@ def reference(kind: str, target: str, text: str, docname: str, **more: Any):
         refdoc=docname,
         refexplicit=True,
         refwarn=True,
-        **more,
     )
 
 
@@ -179,12 +227,23 @@ def link_clauses(
 
 def verify_evidence(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of a clause without evidence, and of a citation that leads nowhere."""
-    defined = env.domaindata[NAME]["clause"].values()
-    clauses = [definition.content for definition in defined]
-    for problem in problems(clauses, env.clauses_evidence):
-        place = f"{env.clauses_root / problem.file}:{problem.line}"
+    clauses, backing = env.domains[NAME].clauses(), env.domains[NAME].backing
+    for problem in problems(clauses, backing.evidence):
+        place = f"{backing.root / problem.file}:{problem.line}"
         kind = {"type": "clauses", "subtype": problem.kind}
         logger.warning("%s", problem.sentence, location=place, **kind)
+
+
+def verify_promises(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of a promise with neither a clause nor a reason, or with both."""
+    answered = {id for one in env.domains[NAME].clauses() for id in one.promises}
+    for id, promise in env.domaindata[NAME]["promise"].items():
+        if (id in answered) == bool(promise.reason):
+            logger.warning(
+                "the promise %s needs either a clause or :informative: with a reason",
+                id,
+                location=promise.docname,
+            )
 
 
 def setup(app: Sphinx) -> None:
@@ -195,3 +254,4 @@ def setup(app: Sphinx) -> None:
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", link_clauses)
     app.connect("env-check-consistency", verify_evidence)
+    app.connect("env-check-consistency", verify_promises)

@@ -14,16 +14,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from sharedtensor_conformance import evidence
 from sharedtensor_conformance.chapters.fault_table import Cell, Step
 from sharedtensor_conformance.definitions import Definition, Folder, definitions_in
 from sharedtensor_conformance.evidence import Citation, Sources
 from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from clauses.reports import Column, Shown
+from clauses.reports import Column, Judgement, Shown
 
 FILE = "conformance/sharedtensor_conformance/chapters/fault_table.py"
 """The module of the table; it needs nothing but Python's own."""
@@ -77,13 +79,62 @@ class Judged:
         known = self.strategies.get(test.name, {""})
         return {strategy: ran.get(strategy) for strategy in sorted(known)}
 
-    def counted(self) -> dict[str, Counter]:
-        """Return how many cases have each verdict, by strategy."""
-        found: dict[str, Counter] = {}
+    def told(
+        self, cell: Cell, test: Citation
+    ) -> list[tuple[Judgement, Finding | None, list[str]]]:
+        """Return what was judged of `cell`, each with the strategies that say it."""
+        found: dict[object, tuple[Judgement, Finding | None, list[str]]] = {}
+        for strategy, case in self.of(cell, test).items():
+            judgement, behind = judgement_of(case), finding_of(self.title, case)
+            same = found.setdefault((judgement.words, behind), (judgement, behind, []))
+            same[2].append(strategy)
+        return list(found.values())
+
+    def counted(self) -> dict[str, list[tuple[Judgement, int]]]:
+        """Return how many cases have each verdict, worst first, by strategy."""
+        found: dict[str, Counter[Verdict]] = {}
         for cases in self.cases.values():
             for strategy, case in cases.items():
                 found.setdefault(strategy, Counter())[case.verdict] += 1
-        return dict(sorted(found.items()))
+        return {
+            strategy: [(Judgement(v, False, ""), n[v]) for v in Verdict if n[v]]
+            for strategy, n in sorted(found.items())
+        }
+
+
+class Finding(NamedTuple):
+    """What is behind a verdict that is no pass; what is the same is shown once.
+
+    Args:
+        title: the version of an implementation.
+        words: the verdict.
+    """
+
+    title: str
+    words: str
+    cause: str
+    evidence: str
+
+    @property
+    def first(self) -> str:
+        """The line that says it in short."""
+        return (self.evidence or self.cause).strip().partition("\n")[0]
+
+
+def finding_of(title: str, case: Case | None) -> Finding | None:
+    """Return what is behind the verdict of a case; None where nothing is."""
+    if case is None or case.verdict is Verdict.PASS:
+        return None
+    if not (case.evidence or case.cause):
+        return None
+    return Finding(title, judgement_of(case).words, case.cause, case.evidence)
+
+
+def judgement_of(case: Case | None) -> Judgement:
+    """Return the judgement that one case is; what has no case was not run."""
+    if case is None:
+        return Judgement(Verdict.NOT_RUN, True, "")
+    return Judgement(case.verdict, case.expected, "")
 
 
 def read(root: Path, tests: Sequence[Citation]) -> FaultTable | None:
@@ -195,3 +246,15 @@ def verify_reports(table: FaultTable, reports: Iterable[Shown]) -> None:
                     report.file.name,
                     case.axes["cell"],
                 )
+
+
+def findings(table: FaultTable, judged: Iterable[Judged]) -> dict[Finding, list[Case]]:
+    """Return what is behind the verdicts, in the order of the cells, with its cases."""
+    found: dict[Finding, list[Case]] = {}
+    judged = list(judged)
+    for name, test in table.tests.items():
+        for one in judged:
+            for case in one.of(table.cells[name], test).values():
+                if case and (behind := finding_of(one.title, case)):
+                    found.setdefault(behind, []).append(case)
+    return found

@@ -6,7 +6,7 @@ that the run used has the rest, and is part of the repository.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,37 +56,24 @@ def expectations_of(root: Path, run: Run) -> Expectations:
         raise ExtensionError(str(error)) from error
 
 
-def about_a_clause_by_chance(
-    entries: Iterable[Expectation],
-) -> Iterator[Expectation]:
-    """Yield the expectations of what does not show in each run, and is about a clause.
-
-    What one that names a test is about, a case decides.
-    """
-    for entry in entries:
-        if entry.intermittent and entry.clause:
-            yield entry
-
-
 class Deviations:
-    """The known deviations of the implementation that one run judged."""
+    """The known deviations of the implementation that one run judged.
 
-    def __init__(self, expectations: Expectations) -> None:
-        self._expectations = expectations
+    Raises:
+        ExtensionError: the file of expectations that the run used is malformed.
+    """
 
-    @classmethod
-    def of_run(cls, root: Path, run: Run) -> Deviations:
-        """Return those of the file that `run` used, where the repository has it.
-
-        Raises:
-            ExtensionError: the file is malformed.
-        """
-        return cls(expectations_of(root, run))
+    def __init__(self, root: Path, run: Run) -> None:
+        self._expectations = expectations_of(root, run)
 
     def by_chance(self, version: str) -> Iterator[tuple[str, Deviation]]:
-        """Yield the clauses that `version` breaks though not in each run, and why."""
-        for entry in about_a_clause_by_chance(self._expectations.applying_to(version)):
-            yield entry.clause, _deviation(entry)
+        """Yield the clauses that `version` breaks though not in each run, and why.
+
+        What an expectation that names a test is about, a case decides.
+        """
+        for entry in self._expectations.applying_to(version):
+            if entry.intermittent and entry.clause:
+                yield entry.clause, _deviation(entry)
 
     def of(self, case: Case) -> Deviation | None:
         """Return what is known of `case`; None where nobody expected it."""

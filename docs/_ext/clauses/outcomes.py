@@ -78,8 +78,3 @@ def to_name(columns: Iterable[Column], clauses: Iterable[Clause]) -> list[Outcom
     clauses = list(clauses)
     any_here = any(Outcome.NOT_HERE in counted(one, clauses) for one in columns)
     return [one for one in Outcome if any_here or one is not Outcome.NOT_HERE]
-
-
-def in_words(counts: dict[Outcome, int]) -> str:
-    """Return counts as words: ``11 held, 1 broken``."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

@@ -7,8 +7,8 @@ what was recorded is said: where two releases differ, the change lies between th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -21,13 +21,9 @@ from sharedtensor_conformance.report.records import ReportError, Run
 from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
 from sphinx.errors import ExtensionError
 
-from clauses.known import (
-    HELD_THIS_TIME,
-    about_a_clause_by_chance,
-    expectations_of,
-)
+from clauses.known import HELD_THIS_TIME, expectations_of
 from clauses.outcomes import Outcome, outcome_of
-from clauses.reports import Column, Judgement
+from clauses.reports import Column, Judgement, judged
 
 FOLDER = Path("docs", "reports", "releases")
 HISTORIES = "test_histories.py"
@@ -60,19 +56,18 @@ class Release:
     """What a recorded run says of one release.
 
     Args:
-        file: where the summary is kept; None where the whole report is.
+        day: the day of the run.
         by_chance: the clauses with a known deviation that does not show in each run.
         known: those of them that are broken for sure: a deviation is about them alone.
-        started: when the run began.
+        file: where the summary is kept; None where the whole report is.
     """
 
-    name: str
     version: Version
-    file: Path | None
-    judgements: dict[str, Judgement]
-    by_chance: frozenset[str]
+    day: str
+    judgements: Mapping[str, Judgement]
+    by_chance: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
-    started: str = ""
+    file: Path | None = None
 
     def state(self, clause: str) -> State:
         """Return what became of a clause."""
@@ -82,6 +77,11 @@ class Release:
         found = OF_OUTCOME.get(outcome_of(judgement.verdict), State.NOT_JUDGED)
         chance = found is State.HELD and clause in self.by_chance
         return State.HELD_THIS_TIME if chance else found
+
+    def judged_another_text(self, clause: Clause) -> bool:
+        """Return whether another text of a clause was judged."""
+        judgement = self.judgements.get(clause.id)
+        return judgement is not None and judgement.is_of_another_text(clause)
 
 
 def read_all(
@@ -97,17 +97,16 @@ def read_all(
     found: dict[str, list[Release]] = {}
     for file in sorted((root / FOLDER).glob("*.json")):
         record = _read(file)
-        release = _release(root, record.run, judgements_of(record), tests)
-        found.setdefault(release.name, []).append(replace(release, file=file))
+        said = judged(record.run, record.summary)
+        release = _release(root, record.run, said, tests, file)
+        found.setdefault(record.run.implementation.name, []).append(release)
     for column in columns:
         if column.name in found:
             run = column.reports[0].run
-            newest = _release(root, run, column.judgements, tests)
-            found[column.name].append(newest)
-    return {
-        name: sorted(releases, key=lambda release: release.version)
-        for name, releases in found.items()
-    }
+            found[column.name].append(_release(root, run, column.judgements, tests))
+    for releases in found.values():
+        releases.sort(key=lambda release: release.version)
+    return found
 
 
 def _read(file: Path) -> SummaryFile:
@@ -123,33 +122,22 @@ def _read(file: Path) -> SummaryFile:
     return record
 
 
-def judgements_of(record: SummaryFile) -> dict[str, Judgement]:
-    """Return what a summary says of each clause."""
-    hashes = record.run.spec.hashes
-    return {
-        id: Judgement(result.verdict, result.expected, hashes.get(id, ""))
-        for id, result in record.summary.clauses.items()
-    }
-
-
 def _release(
     root: Path,
     run: Run,
-    judgements: dict[str, Judgement],
+    judgements: Mapping[str, Judgement],
     tests: Sequence[Citation],
+    file: Path | None = None,
 ) -> Release:
     version = run.implementation.version
     applying = expectations_of(root, run).applying_to(version)
-    by_chance = frozenset(clauses_by_chance(applying, tests))
-    known = frozenset(entry.clause for entry in about_a_clause_by_chance(applying))
     return Release(
-        run.implementation.name,
         Version(version),
-        None,
+        run.started.partition("T")[0],
         judgements,
-        by_chance,
-        known,
-        run.started,
+        frozenset(clauses_by_chance(applying, tests)),
+        frozenset(one.clause for one in applying if one.intermittent and one.clause),
+        file,
     )
 
 
@@ -189,6 +177,11 @@ class Row:
         return [(one.version, state.breaks) for one, state in pairs if state.decided]
 
     @property
+    def always(self) -> bool:
+        """Whether each release breaks it that says something of it."""
+        return all(broken for _, broken in self.decided)
+
+    @property
     def changes(self) -> list[tuple[Version, Version, bool]]:
         """The neighbours between which it changed, and whether it was broken then."""
         return [
@@ -211,7 +204,19 @@ class Row:
 def rows(clauses: Iterable[Clause], releases: Sequence[Release]) -> list[Row]:
     """Return a row for each clause that some release breaks."""
     found = [Row(clause, tuple(releases)) for clause in clauses]
-    known = set().union(*(release.known for release in releases))
+    known = {id for release in releases for id in release.known}
     return [
         row for row in found if State.BROKEN in row.states or row.clause.id in known
     ]
+
+
+def steps(
+    rows: Sequence[Row], releases: Sequence[Release]
+) -> Iterator[tuple[Version, Version, str, list[str]]]:
+    """Yield what was fixed and what was broken from one release to the next."""
+    by = [(after, broken, row) for row in rows for _, after, broken in row.changes]
+    for before, after in pairwise(release.version for release in releases):
+        for broken, what in ((False, "fixed"), (True, "broken")):
+            ids = [row.clause.id for *change, row in by if change == [after, broken]]
+            if ids:
+                yield before, after, what, ids

@@ -9,14 +9,16 @@ each of a part of the suite, are one column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from docutils import nodes
-from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.report.groups import Group, groups_of
+from sharedtensor_conformance.clauses import Clause, load_clauses
+from sharedtensor_conformance.report.groups import groups_of
+from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import (
+    STAND_INS,
     Case,
     Report,
     ReportError,
@@ -27,10 +29,32 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.verdicts import Need, Verdict
 from sphinx.errors import ExtensionError
 
-from clauses.known import Deviation, Deviations
+from clauses.known import HELD_THIS_TIME, Deviation, Deviations
 
 SHOWN = 3
 """How many broken cases of a clause are shown with their evidence."""
+
+SYMBOLS = {
+    Verdict.PASS: "✓",
+    Verdict.FAIL: "✗",
+    Verdict.CRASH: "✗",
+    Verdict.HANG: "✗",
+    Verdict.ERROR: "!",
+    Verdict.BLOCKED: "■",
+    Verdict.FOLLOWS: "✗",
+    Verdict.NOT_RUN: "○",
+    Verdict.UNSUPPORTED: "·",
+}
+WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
+NOT_SHOWN = (
+    "This deviation shows in some runs only, and did not show in this one. "
+    "The program shows it every time, so the clause counts as broken."
+)
+
+
+def word_of(verdict: Verdict) -> str:
+    """Return a verdict as a word."""
+    return WORDS.get(verdict, verdict.value)
 
 
 @dataclass
@@ -55,14 +79,59 @@ class Judgement:
     needs: tuple[Need, ...] = ()
 
     @property
-    def broken(self) -> bool:
-        """Whether the verdict speaks against the implementation or the suite."""
-        return self.verdict.broken
-
-    @property
     def says_something(self) -> bool:
         """Whether any case was judged, or could not be for a fault."""
-        return self.verdict.judged or self.broken
+        return self.verdict.judged or self.verdict.broken
+
+    @property
+    def looks_like(self) -> Verdict:
+        """The verdict that it is shown like: broken if a deviation did not show."""
+        return Verdict.FAIL if self.not_shown else self.verdict
+
+    @property
+    def symbol(self) -> str:
+        """The sign of the verdict."""
+        return SYMBOLS[self.looks_like]
+
+    @property
+    def word(self) -> str:
+        """The verdict as a word; a deviation that did not show is no pass."""
+        if self.not_shown:
+            return HELD_THIS_TIME
+        return NOT_HERE if self.needs else word_of(self.verdict)
+
+    @property
+    def words(self) -> str:
+        """The verdict in words: a known deviation is named as one."""
+        known = (self.verdict.broken and self.expected) or self.not_shown
+        return f"{self.word}, known" if known else self.word
+
+    @property
+    def note(self) -> str:
+        """Why the verdict counts as it does, where its cause is not in the report."""
+        if self.needs:
+            return f"Not judged, since {reason(self.needs)}."
+        return NOT_SHOWN if self.not_shown else ""
+
+    @property
+    def known(self) -> list[Deviation]:
+        """The deviations that are known, whether they showed in the run or not."""
+        return [*self.causes, *self.not_shown]
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """The devices that stood in for a real one where the clause was judged."""
+        return sorted(STAND_INS & self.devices)
+
+    def is_of_another_text(self, clause: Clause) -> bool:
+        """Return whether another text was judged; of what is not claimed none was."""
+        is_judged = self.verdict is not Verdict.UNSUPPORTED
+        return is_judged and self.text_hash != clause.hash
+
+    def has_evidence(self, clause: Clause) -> bool:
+        """Return whether something is behind the verdict."""
+        behind = self.known or self.evidence
+        return bool(behind or self.is_of_another_text(clause))
 
     def add(self, case: Case, known: Deviations) -> None:
         """Count one case, and keep what a broken one left as evidence."""
@@ -78,45 +147,79 @@ class Judgement:
                 self.evidence.append((case.id, case.evidence))
 
 
-@dataclass(frozen=True)
 class Shown:
     """One report, arranged by clause.
 
-    Args:
+    Attributes:
         groups: what is broken, by cause, with what is known of it.
         cells: its cases of the fault table.
     """
 
-    name: str
-    title: str
-    file: Path
-    started: str
-    full: bool
-    run: Run
-    summary: Summary
-    judgements: dict[str, Judgement]
-    groups: tuple[tuple[Group, Deviation | None], ...]
-    cells: tuple[Case, ...]
+    def __init__(self, file: Path, root: Path) -> None:
+        """Read the report in `file`, a file of the repository at `root`.
 
-    def counted(self) -> Counter[Verdict]:
-        """Return how many clauses have each verdict."""
-        return Counter(judgement.verdict for judgement in self.judgements.values())
+        Raises:
+            ExtensionError: it holds no report, or one of a run that was cut short.
+        """
+        report, summary = _whole(file)
+        known = Deviations(root, report.run)
+        groups = groups_of(report.cases, summary, load_clauses())
+        self.file = file
+        self.run = report.run
+        self.summary = summary
+        self.name = report.run.implementation.name
+        self.title = str(report.run.implementation)
+        self.started = report.run.started
+        self.full = report.run.selection.full
+        self.judgements = judgements(report, summary, known)
+        self.groups = [(group, known.of(group.shown)) for group in groups]
+        self.cells = [case for case in report.cases if "cell" in case.axes]
+
+    @property
+    def day(self) -> str:
+        """The day of the run."""
+        return self.started.partition("T")[0]
+
+    def counted(self) -> str:
+        """Return in words how many clauses have each verdict."""
+        counts = Counter(judgement.verdict for judgement in self.judgements.values())
+        found = [(counts[one], word_of(one)) for one in SYMBOLS if counts[one]]
+        return ", ".join(f"{count} {word}" for count, word in found)
 
 
-@dataclass(frozen=True)
 class Column:
-    """What all reports together say of one version of an implementation."""
+    """What all reports together say of one version of an implementation.
 
-    name: str
-    title: str
-    judgements: dict[str, Judgement]
-    cells: tuple[Case, ...]
-    reports: tuple[Shown, ...] = ()
+    Of two reports that judge the same, the later one counts.
+    """
+
+    def __init__(self, name: str, reports: Sequence[Shown]) -> None:
+        in_time = sorted(reports, key=lambda report: report.started)
+        cells = {case.id: case for report in in_time for case in report.cells}
+        self.name = name
+        self.title = reports[0].title
+        self.reports = reports
+        self.cells = list(cells.values())
+        self.judgements: dict[str, Judgement] = {}
+        for report in in_time:
+            for id, judgement in report.judgements.items():
+                if id not in self.judgements or judgement.says_something:
+                    self.judgements[id] = judgement
 
     @property
     def slug(self) -> str:
         """The name as addresses and anchors have it."""
         return nodes.make_id(self.name)
+
+    @property
+    def version(self) -> str:
+        """The version, which the title has after the name."""
+        return self.title.removeprefix(self.name).strip()
+
+    @property
+    def day(self) -> str:
+        """The day of the last run."""
+        return max(report.day for report in self.reports)
 
 
 def columns(reports: Iterable[Shown]) -> list[Column]:
@@ -126,21 +229,9 @@ def columns(reports: Iterable[Shown]) -> list[Column]:
         groups.setdefault(report.title, []).append(report)
     names = Counter(group[0].name for group in groups.values())
     return [
-        column(group[0].name if names[group[0].name] == 1 else title, group)
+        Column(group[0].name if names[group[0].name] == 1 else title, group)
         for title, group in groups.items()
     ]
-
-
-def column(name: str, group: list[Shown]) -> Column:
-    """Return one column; of two reports that judge the same, the later one counts."""
-    in_time = sorted(group, key=lambda report: report.started)
-    said: dict[str, Judgement] = {}
-    for report in in_time:
-        for id, judgement in report.judgements.items():
-            if id not in said or judgement.says_something:
-                said[id] = judgement
-    cells = {case.id: case for report in in_time for case in report.cells}
-    return Column(name, group[0].title, said, tuple(cells.values()), tuple(group))
 
 
 def read_all(root: Path, first: list[str]) -> list[Shown]:
@@ -148,7 +239,7 @@ def read_all(root: Path, first: list[str]) -> list[Shown]:
     folder = root / "docs" / "reports"
     places = {name: place for place, name in enumerate(first)}
     return sorted(
-        [read(path, root) for path in folder.glob("*.jsonl")],
+        [Shown(path, root) for path in folder.glob("*.jsonl")],
         key=lambda report: (
             places.get(report.name, len(places)),
             report.name,
@@ -158,46 +249,21 @@ def read_all(root: Path, first: list[str]) -> list[Shown]:
     )
 
 
-def read(path: Path, root: Path) -> Shown:
-    """Return the report in `path`, a file of the repository at `root`.
-
-    Raises:
-        ExtensionError: the file holds no report, or one of a run that was cut short.
-    """
+def _whole(file: Path) -> tuple[Report, Summary]:
     try:
-        report = read_report(path)
+        report = read_report(file)
     except ReportError as error:
         raise ExtensionError(str(error)) from error
     if report.summary is None:
-        raise ExtensionError(f"{path} was cut short: only whole runs are shown")
-    subject = report.run.implementation
-    known = Deviations.of_run(root, report.run)
-    groups = groups_of(report.cases, report.summary, load_clauses())
-    return Shown(
-        name=subject.name,
-        title=str(subject),
-        file=path,
-        started=report.run.started,
-        full=report.run.selection.full,
-        run=report.run,
-        summary=report.summary,
-        judgements=judgements(report, report.summary, known),
-        groups=tuple((group, known.of(group.shown)) for group in groups),
-        cells=tuple(case for case in report.cases if "cell" in case.axes),
-    )
+        raise ExtensionError(f"{file} was cut short: only whole runs are shown")
+    return report, report.summary
 
 
 def judgements(
     report: Report, summary: Summary, known: Deviations
 ) -> dict[str, Judgement]:
     """Return what a report says of each clause, with the cases that say it."""
-    hashes = report.run.spec.hashes
-    found = {
-        id: Judgement(
-            result.verdict, result.expected, hashes.get(id, ""), needs=result.needs
-        )
-        for id, result in summary.clauses.items()
-    }
+    found = judged(report.run, summary)
     for case in report.cases:
         for id in set(case.clauses) & set(found):
             found[id].add(case, known)
@@ -205,3 +271,12 @@ def judgements(
         if id in found and found[id].verdict is Verdict.PASS:
             found[id].not_shown[deviation] = None
     return found
+
+
+def judged(run: Run, summary: Summary) -> dict[str, Judgement]:
+    """Return what a summary says of each clause."""
+    hashes = run.spec.hashes
+    return {
+        id: Judgement(one.verdict, one.expected, hashes.get(id, ""), needs=one.needs)
+        for id, one in summary.clauses.items()
+    }

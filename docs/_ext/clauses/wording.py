@@ -5,20 +5,12 @@ What is linked is what the hash of the clause covers: `terms.Terms` finds both.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from docutils import nodes
-from sharedtensor_conformance.terms import PAGE, Term, Terms
+from sharedtensor_conformance.terms import Term, Terms
 from sphinx import addnodes
 
 LEFT_ALONE = (nodes.literal, nodes.reference, addnodes.pending_xref)
 """What may have words in it that are no use of a term."""
-
-
-def read_terms(root: Path) -> Terms:
-    """Return the terms of the spec below `root`; none where it defines none."""
-    page = root / "spec" / PAGE
-    return Terms(page.read_text(encoding="utf-8") if page.is_file() else "")
 
 
 def link_terms(text: nodes.Element, terms: Terms, docname: str) -> None:

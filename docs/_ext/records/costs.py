@@ -14,8 +14,6 @@ from math import ceil, floor, log2
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from sphinx.environment import BuildEnvironment
-
 Record = Mapping[str, Any]
 
 OURS, THEIRS = "reference", "torch"
@@ -138,8 +136,9 @@ class Axis(NamedTuple):
 # Beside torch
 
 
-def prepared(env: BuildEnvironment, records: Mapping[str, Record]) -> dict[str, Any]:
+def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reference beside torch: the pairs by task, and by their answers."""
+    records: Mapping[str, Record] = content["records"]
     pairs = pairs_of(records.values())
     compared = [pair for pair in pairs if pair.answer]
     by_answer = grouped(compared, lambda pair: pair.answer)
@@ -273,11 +272,9 @@ class Peers:
         )
 
 
-def prepared_peers(
-    env: BuildEnvironment, records: Mapping[str, Record]
-) -> dict[str, Any]:
+def prepared_peers(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reference beside other libraries, by what is measured."""
-    (record,) = records.values()
+    record: Record = content["record"]
     return {
         "peers": Peers(record),
         "run": run_of(record),

@@ -8,12 +8,11 @@ device, and the expectations, which name the program of each cause.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clauses.deviations import title_of
+from clauses.deviations import command, recorded_text, title_of
 from clauses.known import FOLDER
 from sharedtensor_conformance.report.expectations import (
     REPRODUCERS,
@@ -21,42 +20,27 @@ from sharedtensor_conformance.report.expectations import (
     load_expectations,
 )
 from sharedtensor_conformance.report.records import Report
-from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 PROGRAMS = FOLDER / REPRODUCERS / "torch" / "device"
 
 
-def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
+def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the title, the file, the clauses and the output of each program.
 
     Raises:
         ExtensionError: a program is not there, or is not the one that was recorded.
     """
-    record, judged = records.values()
-    broken = clauses_by_program(judged, env.clauses_root)
+    record, judged = content["records"].values()
+    root, how = content["backing"].root, command("torch", "device")
+    broken = clauses_by_program(judged, root)
     programs = []
     for name, printed in record["programs"].items():
-        file = (PROGRAMS / f"{name}.py").as_posix()
-        title = title_of(recorded_text(env.clauses_root / file, printed["sha256"]))
-        programs.append((title, file, broken.get(file, []), printed["output"]))
+        file = PROGRAMS / f"{name}.py"
+        title = title_of(recorded_text(root, file, printed, how))
+        shown = file.as_posix()
+        programs.append((title, shown, broken.get(shown, []), printed["output"]))
     return {"programs": programs}
-
-
-def recorded_text(program: Path, recorded: str) -> str:
-    """Return the text of a program.
-
-    Raises:
-        ExtensionError: it is not there, or is not the one that was recorded.
-    """
-    try:
-        text = program.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ExtensionError(f"{program} was recorded and is missing") from error
-    if hashlib.sha256(text.encode()).hexdigest() != recorded:
-        how = "ci/run_causes.py torch --device --out=docs/reports/causes/..."
-        raise ExtensionError(f"{program} has changed since its record; run: {how}")
-    return text
 
 
 def clauses_by_program(judged: Report, root: Path) -> dict[str, list[str]]:

@@ -13,7 +13,6 @@ from importlib.resources import files
 from statistics import median, quantiles
 from typing import Any
 
-from sphinx.environment import BuildEnvironment
 from torch_patches import FIXES
 
 from records.costs import Record, run_of
@@ -23,8 +22,9 @@ SHARED = ("cargo", "segments", "replacing")
 PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
 
 
-def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
+def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fixes with their lines and costs, and how these were measured."""
+    records = content["records"]
     measured = records["torch-fixes"]["results"]
     summary = records["torch-patched"].summary
     broken = {id for id, one in summary.clauses.items() if one.verdict.broken}

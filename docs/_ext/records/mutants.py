@@ -7,12 +7,11 @@ were written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from sharedtensor_conformance.clauses import Clause, load_clauses
+from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Citation, citing
-from sphinx.environment import BuildEnvironment
 
 T = TypeVar("T")
 
@@ -44,6 +43,13 @@ class Kills:
         """Return the mutants of a clause."""
         return citing(self.mutants, clause.id)
 
+    def by_chapter(self) -> dict[str, list[Citation]]:
+        """Return the mutants by the chapter of the first clause that they break."""
+        found: dict[str, list[Citation]] = {}
+        for one in self.mutants:
+            found.setdefault(one.clauses[0].partition("-")[0], []).append(one)
+        return found
+
     def unproven(self, clauses: Iterable[Clause]) -> list[Clause]:
         """Return the clauses of which no mutant was killed."""
         killed = [one for one in self.mutants if self.fate(one) == "killed"]
@@ -55,23 +61,6 @@ class Kills:
         return [one for one in self.mutants if ids & set(one.clauses)]
 
 
-def prepared(env: BuildEnvironment, records: Mapping[str, Any]) -> dict[str, Any]:
-    """Return clauses and mutants by chapter, and what came of the mutants."""
-    (outcomes,) = records.values()
-    mutants: list[Citation] = env.clauses_evidence.mutants
-    clauses = load_clauses().values()
-    return {
-        "kills": Kills(mutants, outcomes),
-        "clauses": by_chapter(clauses, lambda clause: clause.chapter),
-        "mutants": by_chapter(mutants, lambda one: one.clauses[0].partition("-")[0]),
-    }
-
-
-def by_chapter(
-    things: Iterable[T], chapter_of: Callable[[T], str]
-) -> dict[str, list[T]]:
-    """Return clauses or mutants by the names of their chapters."""
-    found: dict[str, list[T]] = {}
-    for one in things:
-        found.setdefault(chapter_of(one), []).append(one)
-    return found
+def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mutants, with what came of them."""
+    return {"kills": Kills(content["backing"].evidence.mutants, content["record"])}
