@@ -1,8 +1,8 @@
 """What an exception of a signal handler leaves, wherever it arises. Clause FAULT-2.
 
 No descriptor, no name, no place of a queue and no lock is lost, and a message is in the
-channel or not. The clauses THREAD-6 and THREAD-7 judge this of shares, sends and drops;
-here are receives, queues and forks.
+channel or not. Clauses THREAD-6 and THREAD-7 judge more of this for shares, sends and
+drops.
 """
 
 import functools
@@ -24,6 +24,46 @@ from sharedtensor.multiprocessing import packets
 TIMEOUT = 3.0
 VALUES = [0, 1, 2, 3]
 LARGE = bytes(packets.LARGEST_PACKET + 1)
+
+
+def share_each(tensors, channel):
+    for tensor in tensors:
+        tensor.share_memory_()
+
+
+def send_together(tensors, channel):
+    channel.send(tensors)
+
+
+def move_interrupted(move):
+    """Move new tensors, and interrupt that; each of them is one memory when it is sent.
+
+    Of the small ones, which move together, none is the neighbour of another.
+    """
+    ours, theirs = mp.Pipe()
+    tensors = []
+
+    def move_new_ones():
+        small = [sharedtensor.arange(4) for _ in range(5)]
+        tensors[:] = [*small[::2], sharedtensor.arange(1 << 14)]
+        move(tensors, ours)
+
+    def are_shared_with_another_process():
+        while theirs.poll():
+            theirs.recv()
+        ours.send(tensors)
+        state.known.clear()
+        state.common.clear()
+        for tensor, arrived in zip(tensors, theirs.recv(), strict=True):
+            tensor[0] = 7
+            assert arrived.tolist()[:4] == tensor.tolist()[:4] == [7, 1, 2, 3]
+
+    be_interrupted(move_new_ones, are_shared_with_another_process)
+
+
+@pytest.mark.parametrize("move", [share_each, send_together])
+def test_a_tensor_is_one_memory_though_its_move_was_interrupted(strategy, move):
+    in_a_child(move_interrupted, move)
 
 
 def message_interrupted(*beside):
