@@ -14,9 +14,6 @@ from interrupts import ANYWHERE, MOST_CALLS, interrupted_at
 from sharedtensor import errors, segments
 from sharedtensor.strategies import Segment
 
-KINDS = [("file_descriptor", ConnectionResetError), ("file_system", FileNotFoundError)]
-"""What channels expect of the system, and what names do."""
-
 
 def send_and_receive():
     ours, theirs = mp.Pipe()
@@ -54,8 +51,16 @@ def what_comes_out(place, work, raised):
         return error, True
 
 
-@pytest.mark.parametrize("work", [send_and_receive, put_and_get])
-@pytest.mark.parametrize(("strategy", "kind"), KINDS, indirect=["strategy"])
+# What channels expect of the system, and what names do.
+@pytest.mark.parametrize(
+    ("strategy", "kind", "work"),
+    [
+        ("file_descriptor", ConnectionResetError, send_and_receive),
+        ("file_descriptor", BlockingIOError, put_and_get),
+        ("file_system", FileNotFoundError, put_and_get),
+    ],
+    indirect=["strategy"],
+)
 def test_exception_of_a_handler_reaches_the_caller(strategy, reported, kind, work):
     work()
     for place in range(1, MOST_CALLS):

@@ -87,7 +87,12 @@ def message_interrupted(*beside):
     be_interrupted(send_and_receive, share_another)
 
 
-@pytest.mark.parametrize("beside", [(), (LARGE,)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("strategy", "beside"),
+    [("file_descriptor", ()), ("file_descriptor", (LARGE,)), ("file_system", ())],
+    ids=["small", "large", "named"],
+    indirect=["strategy"],
+)
 def test_a_message_loses_no_descriptor_and_no_name(strategy, beside):
     in_a_child(message_interrupted, *beside)
 

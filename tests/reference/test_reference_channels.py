@@ -52,10 +52,13 @@ def test_fork_of_a_process_that_received_a_queue_begins_anew(method, kind):
     queue, answers = getattr(ctx, kind)(), ctx.Queue()
     process = ctx.Process(target=fill_and_fork, args=(queue, answers))
     process.start()
-    assert answers.get(timeout=60) > 0  # before the fork
-    assert answers.get(timeout=60) == 0  # in it
-    found = [queue.get(timeout=30)[0] for _ in range(WAITING + 1)]
-    process.join()
+    try:
+        assert answers.get(timeout=60) > 0  # before the fork
+        assert answers.get(timeout=60) == 0  # in it
+        found = [queue.get(timeout=30)[0] for _ in range(WAITING + 1)]
+        process.join()
+    finally:
+        process.kill()
     assert process.exitcode == 0
     assert sorted(found) == [*range(WAITING), WAITING]
 
@@ -70,8 +73,10 @@ def fill_and_fork(queue, answers):
     fork = mp.get_context("fork")
     child = fork.Process(target=look_and_put, args=(queue, answers))
     child.start()
-    child.join()
-    assert child.exitcode == 0
+    child.join(60)
+    ended_with = child.exitcode
+    child.kill()
+    assert ended_with == 0
 
 
 def look_and_put(queue, answers):
