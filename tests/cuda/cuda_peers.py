@@ -88,18 +88,6 @@ def _serve(pipe):
         del answer
 
 
-def descriptors(held):
-    """Count the open descriptors of this process."""
-    return len(os.listdir("/proc/self/fd"))
-
-
-def segments(held):
-    """The shared files that this process has mapped."""
-    with open("/proc/self/maps") as file:
-        paths = {line.split(maxsplit=5)[-1].strip() for line in file}
-    return {path for path in paths if path.startswith(("/dev/shm/", "/memfd:"))}
-
-
 # Requests about tensors
 
 
@@ -127,10 +115,6 @@ def write(held, name, index, value):
 
 def synchronize(held, device="sim:0"):
     cuda.synchronize(device)
-
-
-def make(held, name, data, dtype=None):
-    held[name] = cuda.tensor(data, dtype, "sim:0")
 
 
 def dump(held, name):

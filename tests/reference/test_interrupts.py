@@ -61,7 +61,11 @@ def move_interrupted(move):
     be_interrupted(move_new_ones, are_shared_with_another_process)
 
 
-@pytest.mark.parametrize("move", [share_each, send_together])
+@pytest.mark.parametrize(
+    ("strategy", "move"),
+    [("file_descriptor", share_each), ("file_system", send_together)],
+    indirect=["strategy"],
+)
 def test_a_tensor_is_one_memory_though_its_move_was_interrupted(strategy, move):
     in_a_child(move_interrupted, move)
 

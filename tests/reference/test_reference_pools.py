@@ -139,10 +139,10 @@ def wait_for_ever(said):
     signal.pause()
 
 
-def test_pool_without_descriptors_is_terminated(fork, pool):
+def test_pool_without_descriptors_is_terminated(fork, strategy):
     """What its pipe still has is lost, and its worker ends."""
     reader, writer = os.pipe()
-    pool = fork.Pool(1)  # whose worker has the pipe
+    pool = fork.Pool(1)
     pool.apply_async(wait_for_ever, (writer,))
     assert os.read(reader, 1) == b"+"
     for _ in range(3):
