@@ -7,9 +7,11 @@ drops.
 
 import functools
 import os
+import re
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty
 
 import pytest
@@ -35,10 +37,18 @@ def send_together(tensors, channel):
     channel.send(tensors)
 
 
+def mapped_shared(tensors):
+    """Return of which tensors the kernel shares the pages, so also with a fork."""
+    maps = Path("/proc/self/maps").read_text()
+    begins = [f"{tensor.storage.address:x}" for tensor in tensors]
+    return [bool(re.search(rf"^{at}-\S+ ...s", maps, re.M)) for at in begins]
+
+
 def move_interrupted(move):
     """Move new tensors, and interrupt that; each of them is one memory when it is sent.
 
-    Of the small ones, which move together, none is the neighbour of another.
+    Before that it is what it says of itself, private or shared. Of the small ones,
+    which move together, none is the neighbour of another.
     """
     ours, theirs = mp.Pipe()
     tensors = []
@@ -51,6 +61,7 @@ def move_interrupted(move):
     def are_shared_with_another_process():
         while theirs.poll():
             theirs.recv()
+        assert mapped_shared(tensors) == [tensor.is_shared() for tensor in tensors]
         ours.send(tensors)
         state.known.clear()
         state.common.clear()
