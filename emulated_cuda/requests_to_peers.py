@@ -1,7 +1,5 @@
 """What a peer is told to do with the emulated runtime: CuPy's calls, one by one."""
 
-import os
-
 import numpy as np
 from cupy.cuda import runtime
 
@@ -32,11 +30,3 @@ def status(held, function, *arguments):
     except runtime.CUDARuntimeError as error:
         return error.status
     return 0
-
-
-def status_in_forked_child(held):
-    """Return what a forked child gets that asks for the number of devices."""
-    child = os.fork()
-    if not child:
-        os._exit(status(held, "getDeviceCount"))
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 import re
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -92,6 +93,139 @@ class Branches:
         """Return the next path and its preemptions."""
         preemptions, _, path = heapq.heappop(self._heap)
         return preemptions, path
+
+
+class Killed(BaseException):
+    """Ends the thread of a process that was killed."""
+
+
+def at_once() -> bool:
+    """Return that a step need not wait."""
+    return True
+
+
+_of_thread = threading.local()
+
+
+def current_process() -> Process | None:
+    """Return the process of the current thread; None in that of the search."""
+    return getattr(_of_thread, "process", None)
+
+
+class Process:
+    """A process of a program: a thread that stops before each step.
+
+    Its thread and that of the search never run at once. `can_step`, `step` and `kill`
+    run in that of the search, all else in its own.
+
+    Attributes:
+        label: its next step; `ready` says whether that can be taken.
+        history: what it has done and observed. It is deterministic, so equal histories
+            mean equal states.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.label, self.ready = "starts", at_once
+        self.history: object = name
+        self.is_over = self.was_killed = False
+        self._turn, self._returned = threading.Semaphore(0), threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def work(self) -> None:
+        """Do what the process is for."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> None:
+        """Note an exception of the work."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Give back what the process has at its end."""
+
+    def can_step(self) -> bool:
+        """Return whether the process can do its next step."""
+        return not self.is_over and bool(self.ready())
+
+    def step(self) -> None:
+        """Do one step, and continue to the next point."""
+        self.history = hash((self.history, self.label))
+        self._resume()
+
+    def kill(self) -> None:
+        """Kill the process where it waits. What its thread does later has no effect."""
+        self.was_killed = True
+        self._resume()
+
+    def _resume(self) -> None:
+        self._turn.release()
+        self._returned.acquire()
+
+    def _run(self) -> None:
+        _of_thread.process = self
+        self._turn.acquire()
+        try:
+            if not self.was_killed:
+                self.work()
+        except (Killed, Violation):
+            pass
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self.is_over = True
+            self.end()
+            self._returned.release()
+
+    def point(self, label: str, ready: Callable[[], object] = at_once) -> None:
+        """Let other processes run before the next step of this one.
+
+        Raises Killed if it is killed there, or was before.
+        """
+        if not self.was_killed:
+            self.label, self.ready = label, ready
+            self._returned.release()
+            self._turn.acquire()
+        if self.was_killed:
+            raise Killed
+
+    def observe(self, observed: object) -> None:
+        """Add the result of a step to the history."""
+        self.history = hash((self.history, observed))
+
+
+class Machine:
+    """Processes that a search takes step by step."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, Process] = {}
+        self.steps = 0
+        self.violation = ""
+
+    def may_die(self, process: Process) -> bool:
+        """Return whether a process that runs may be killed now."""
+        raise NotImplementedError
+
+    def choices(self) -> list[Choice]:
+        """Return what can happen next."""
+        alive = [each for each in self.processes.values() if not each.is_over]
+        steps = [("step", each.name) for each in alive if each.can_step()]
+        return steps + [("kill", each.name) for each in alive if self.may_die(each)]
+
+    def take(self, choice: Choice) -> None:
+        """Let a process do a step, or kill it; raises Violation."""
+        what, name = choice
+        self.steps += 1
+        getattr(self.processes[name], what)()
+        if self.violation:
+            raise Violation(self.violation)
+
+    def close(self) -> None:
+        """Kill the processes that still run, and wait for all threads."""
+        for process in self.processes.values():
+            if not process.is_over:
+                process.kill()
+            process.thread.join()
 
 
 def search(start: Callable[[], Program], name: str, most_states: int) -> Found:

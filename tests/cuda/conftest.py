@@ -1,10 +1,14 @@
 """What the tests of device memory share: devices, and peers to share them with."""
 
 import gc
+import sys
+from pathlib import Path
 
 import pytest
-from cuda_peers import Peer, PeerPool
 from sharedtensor.cuda import simulated
+
+sys.path.append(str(Path(__file__).parents[2] / "ci"))
+from cuda_peers import Peer, drop_everything
 
 
 def pytest_configure(config):
@@ -22,18 +26,28 @@ def only_own_garbage():
 
 
 @pytest.fixture(scope="session")
-def pool():
+def two_peers():
     """Peers that tests use one after the other: to start one takes half a second."""
-    pool = PeerPool()
-    yield pool
-    pool.end()
+    started = Peer(), Peer()
+    yield started
+    for peer in started:
+        peer.end()
 
 
 @pytest.fixture
-def peers(pool):
-    """Two peers."""
-    with pool.lent("spawn") as first, pool.lent("spawn") as second:
-        yield first, second
+def peers(two_peers):
+    """Two peers, which hold nothing."""
+    yield two_peers
+    for peer in two_peers:
+        peer.call(drop_everything)
+
+
+@pytest.fixture
+def new_peer():
+    """A peer of this test alone, which it may change, end or kill."""
+    started = Peer()
+    yield started
+    started.end()
 
 
 @pytest.fixture
@@ -42,18 +56,3 @@ def device():
     made = simulated.SimulatedDevice.create(1 << 20)
     yield made
     made.close()
-
-
-@pytest.fixture(params=["spawn", "forkserver"])
-def peer(request, pool):
-    """A peer under either start method, which the test may end or kill."""
-    with pool.lent(request.param) as lent:
-        yield lent
-
-
-@pytest.fixture
-def new_peer(request):
-    """A peer of this test alone, for one that changes it or asks what it has."""
-    started = Peer(getattr(request, "param", "spawn"))
-    yield started
-    started.end()

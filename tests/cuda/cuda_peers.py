@@ -7,14 +7,13 @@ peer keeps what it holds between requests.
 
 import contextlib
 import gc
-import itertools
 import multiprocessing
 import os
 import signal
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
-from sharedtensor.cuda import devices, protocol, simulated
+from sharedtensor.cuda import devices, protocol
 
 DEADLINE = 60.0
 
@@ -67,32 +66,6 @@ class Peer:
         assert self.process.exitcode is not None, "the peer did not end"
 
 
-class PeerPool:
-    """Peers that were started and are used by nobody now, by start method."""
-
-    def __init__(self):
-        self._idle = {"spawn": [], "forkserver": []}
-
-    @contextlib.contextmanager
-    def lent(self, method):
-        """Have a peer that holds nothing; it is used again unless it has ended."""
-        idle = self._idle[method]
-        peer = idle.pop() if idle else Peer(method)
-        try:
-            yield peer
-        finally:
-            if peer.process.is_alive():
-                peer.call(drop_everything)
-                idle.append(peer)
-            else:
-                peer.end()
-
-    def end(self):
-        """Let all of them exit."""
-        for peer in itertools.chain(*self._idle.values()):
-            peer.end()
-
-
 def drop_everything(held):
     """Hold nothing, and free what others have released."""
     held.clear()
@@ -113,26 +86,6 @@ def _serve(pipe):
         del args  # the peer holds what it put in `held` and nothing else
         pipe.send(answer)
         del answer
-
-
-# Requests about a driver
-
-
-def join(held, address):
-    """Use the simulated device at an address."""
-    held["device"] = simulated.SimulatedDevice.join(address)
-
-
-def drive(held, method, *args):
-    """Call a method of the driver."""
-    return getattr(held["device"], method)(*args)
-
-
-def segments(held):
-    """The shared files that this process has mapped."""
-    with open("/proc/self/maps") as file:
-        paths = {line.split(maxsplit=5)[-1].strip() for line in file}
-    return {path for path in paths if path.startswith(("/dev/shm/", "/memfd:"))}
 
 
 # Requests about tensors
@@ -162,16 +115,6 @@ def write(held, name, index, value):
 
 def synchronize(held, device="sim:0"):
     cuda.synchronize(device)
-
-
-def make(held, name, data, dtype=None):
-    held[name] = cuda.tensor(data, dtype, "sim:0")
-
-
-def place(held, name):
-    """Say where a tensor lies: storage, offset in it."""
-    tensor = held[name]
-    return id(tensor.storage), tensor.data_ptr() - tensor.storage.data_ptr()
 
 
 def dump(held, name):

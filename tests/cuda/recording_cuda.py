@@ -2,13 +2,16 @@
 
 It is no device and says nothing about one: it shows which calls `CupyDriver` makes, in
 which order and with which arguments, and what it makes of the answers. Its memory is
-host memory, so that copies copy.
+host memory, so that copies copy. The emulated runtime shows that CuPy has these
+functions.
 """
 
 import ctypes
+from functools import partial
 
 BLOCK = 2 << 20
 CONTEXT = 0xC0  # a context is this number and that of its device
+WITHOUT_ANSWER = "ipcCloseMemHandle", "deviceSynchronize", "eventRecord", "eventDestroy"
 
 
 class RuntimeFailure(RuntimeError):
@@ -28,7 +31,6 @@ class RecordingRuntime:
 
     def __init__(self, devices=2):
         self.devices, self.current, self.version = devices, 0, 13000
-        self.stream = 0
         self.calls, self.failures = [], {}
         self.blocks, self.foreign, self.buffers = {}, {}, []
         self.last_event, self.pushed = 0x500, []
@@ -47,6 +49,11 @@ class RecordingRuntime:
 
     # The functions of CuPy's module, by its names
 
+    def __getattr__(self, name):
+        if name not in WITHOUT_ANSWER:
+            raise AttributeError(name)
+        return partial(self._called, name)
+
     def driverGetVersion(self):
         return self.version
 
@@ -62,50 +69,28 @@ class RecordingRuntime:
         self._called("malloc", size)
         return self.block(size)
 
-    def free(self, ptr):
-        self._called("free", ptr)
-        del self.blocks[ptr]
+    def free(self, pointer):
+        self._called("free", pointer)
+        del self.blocks[pointer]
 
-    def ipcGetMemHandle(self, devPtr):
-        self._called("ipcGetMemHandle", devPtr)
-        return devPtr.to_bytes(64, "little")
+    def ipcGetMemHandle(self, pointer):
+        self._called("ipcGetMemHandle", pointer)
+        return pointer.to_bytes(64, "little")
 
-    def ipcOpenMemHandle(self, handle, flags=1):
+    def ipcOpenMemHandle(self, handle):
         self._called("ipcOpenMemHandle", handle)
         if handle not in self.foreign:
             self.foreign[handle] = self.block(BLOCK)
         return self.foreign[handle]
 
-    def ipcCloseMemHandle(self, devPtr):
-        self._called("ipcCloseMemHandle", devPtr)
-
-    def memcpy(self, dst, src, size, kind):
-        self._called("memcpy", dst, size, kind)
-        ctypes.memmove(dst, src, size)
-
-    def deviceSynchronize(self):
-        self._called("deviceSynchronize")
+    def memcpy(self, to, source, size, kind):
+        self._called("memcpy", to, size, kind)
+        ctypes.memmove(to, source, size)
 
     def eventCreateWithFlags(self, flags):
         self._called("eventCreateWithFlags", flags)
         self.last_event += 1
         return self.last_event
-
-    def eventRecord(self, event, stream):
-        self._called("eventRecord", event, stream)
-
-    def eventDestroy(self, event):
-        self._called("eventDestroy", event)
-
-    def eventSynchronize(self, event):
-        self._called("eventSynchronize", event)
-
-    def streamWaitEvent(self, stream, event, flags=0):
-        self._called("streamWaitEvent", stream, event)
-
-    def ipcGetEventHandle(self, event):
-        self._called("ipcGetEventHandle", event)
-        return event.to_bytes(64, "big")
 
     def ipcOpenEventHandle(self, handle):
         self._called("ipcOpenEventHandle", handle)

@@ -6,7 +6,6 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
-from cuda_peers import give, keep
 from sharedtensor import cuda
 
 DEVICE = "sim:0"
@@ -44,25 +43,23 @@ def test_indices_that_need_a_copy_are_refused(index):
         cuda.tensor([1, 2], device=DEVICE)[index]
 
 
-def test_an_index_out_of_range_is_refused():
+def test_what_there_cannot_be_is_refused():
+    tensor = cuda.tensor([1, 2], device=DEVICE)
     with pytest.raises(IndexError):
-        cuda.tensor([1, 2], device=DEVICE)[2]
+        tensor[2]
+    with pytest.raises(cuda.DeviceError, match="only numbers"):
+        cuda.tensor([object()], device=DEVICE)
+    with pytest.raises(cuda.DeviceError, match="does not fit"):
+        tensor.grad = cuda.tensor([1], device=DEVICE)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["?", "i1", "u2", "f2", "f4", "c16", ">i4", "M8[s]", "S3", "i4,f8"]
-)
+@pytest.mark.parametrize("dtype", [">i4", "M8[s]", "S3", "i4,f8"])
 def test_dtypes_arrive_as_they_are(dtype):
     array = np.zeros(3, dtype)
     array[1] = np.ones(1, dtype)[0] if dtype != "S3" else b"ab"
     tensor = cuda.tensor(array, device=DEVICE)
     assert tensor.dtype == array.dtype
     np.testing.assert_array_equal(tensor.cpu(), array)
-
-
-def test_python_objects_are_refused():
-    with pytest.raises(cuda.DeviceError, match="only numbers"):
-        cuda.tensor([object()], device=DEVICE)
 
 
 def test_a_scalar_and_an_empty_tensor():
@@ -93,11 +90,13 @@ def test_neither_tensors_nor_storages_can_be_pickled_outside_a_channel():
         pickle.dumps(tensor.storage)
 
 
-def test_a_shallow_copy_is_an_alias():
+def test_a_shallow_copy_is_an_alias_and_attributes_cross():
     tensor = cuda.tensor([1, 2], device=DEVICE)
     tensor.grad, tensor.label = tensor, "weights"
     made = copy.copy(tensor)
     assert type(made) is cuda.CudaTensor
+    sent = ForkingPickler.loads(ForkingPickler.dumps(tensor))
+    assert (sent.grad is sent, sent.label) == (True, "weights")
     assert made.storage is tensor.storage
     assert (made.grad, made.label) == (tensor, "weights")
 
@@ -112,13 +111,6 @@ def test_a_deep_copy_has_memory_in_which_aliases_are_aliases():
     assert made.storage is view.storage
     view.write(0, 7)
     assert (made.tolist(), tensor.tolist()) == ([1, 7, 3], [1, 2, 3])
-
-
-def test_an_attribute_crosses(peers):
-    tensor = cuda.tensor([1], device=DEVICE)
-    tensor.label = "weights"
-    peers[0].call(keep, "x", tensor)
-    assert peers[0].call(give, "x").label == "weights"
 
 
 class Named(cuda.CudaTensor):
@@ -173,17 +165,3 @@ def test_a_strided_view_of_an_odd_place_keeps_it():
     part = cuda.carve(block, 3, (3,), "<u2")
     offset = part.storage_offset() + 1
     assert part.as_strided((2,), (1,), offset).tolist() == part.tolist()[1:]
-
-
-def test_a_tensor_is_resized_within_its_storage_only():
-    tensor = cuda.tensor([[1, 2], [3, 4]], "i4", DEVICE)
-    assert tensor.resize_(3).tolist() == [1, 2, 3]
-    with pytest.raises(cuda.DeviceError, match="16 bytes behind its begin"):
-        tensor.resize_(5)
-    assert tensor.tolist() == [1, 2, 3]
-
-
-def test_a_grad_of_another_shape_is_refused():
-    tensor = cuda.tensor([1, 2], device=DEVICE)
-    with pytest.raises(cuda.DeviceError, match="does not fit"):
-        tensor.grad = cuda.tensor([1], device=DEVICE)

@@ -18,12 +18,6 @@ def is_keeper(command, program_id):
     return f"{keeper.TITLE} {program_id} " in command
 
 
-def names_of(program_id):
-    """Return the names of a program that there are."""
-    names = [n for n in os.listdir(keeper.DIRECTORY) if n.startswith(keeper.PREFIX)]
-    return [name for name in names if keeper.program_of(name) == program_id]
-
-
 def kill_keepers(program_id):
     """Kill the keepers of a program, and wait for their end."""
     for pid in keepers_of(program_id):

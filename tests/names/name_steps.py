@@ -11,12 +11,19 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from unittest import mock
 
-from interleavings import Choice, Violation
+from interleavings import (
+    Choice,
+    Killed,
+    Machine,
+    Process,
+    Violation,
+    at_once,
+    current_process,
+)
 from sharedtensor import descriptors, segments
 from sharedtensor.names import keeper, program
 
@@ -24,17 +31,6 @@ PROGRAM = "0123456789ab"
 NAME = f"sharedtensor-1-{'f' * 8}{PROGRAM}{'0' * 11}7"
 BYTE = keeper.byte_of(NAME)
 NOTICED = ("open", "close", "fstat", "unlink", "flock", "fcntl", "listdir")
-
-current = threading.local()
-
-
-def at_once():
-    """Return that a step has not to wait."""
-    return True
-
-
-class Killed(BaseException):
-    """Ends the thread of a process that was killed."""
 
 
 class Stepped:
@@ -49,59 +45,39 @@ class Stepped:
             return found
 
         def stepped(*arguments, **options):
-            actor = getattr(current, "actor", None)
+            actor = current_process()
             if actor is None or arguments[0] == keeper.DIRECTORY:
                 return found(*arguments, **options)
-            return actor.step(name, found, *arguments, **options)
+            return actor.call(name, found, *arguments, **options)
 
         return stepped
 
 
-class Actor:
-    """One process: what it has done, and what it holds.
-
-    Its thread and that of the search never run at once.
-    """
+class Actor(Process):
+    """One process, which does some work: what it holds."""
 
     def __init__(self, machine, name, work):
-        self.machine, self.name = machine, name
+        self.machine, self._work = machine, work
         self.mapping = self.message = None
-        self.done = []
-        self.next, self.ready = "begins", at_once
-        self.is_over = self.is_killed = False
-        self._go_on, self._returned = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-        self._returned.acquire()
+        super().__init__(name)
 
-    def _run(self, work):
-        current.actor = self
-        try:
-            self.wait("begins")
-            work(self)
-        except Killed:
-            pass
-        except Exception as error:
-            self.machine.found = f"{self.name}: {error!r}"
-        self.is_over = True
-        self._returned.release()
+    def work(self):
+        self._work(self)
 
-    def wait(self, what, ready=at_once):
-        """Stop until the search takes this process's next step."""
-        self.next, self.ready = what, ready
-        self._returned.release()
-        self._go_on.acquire()
-        if self.is_killed:
-            raise Killed
-        self.done.append(what)
+    def fail(self, error):
+        self.machine.violation = f"{self.name}: {error!r}"
 
-    def step(self, what, call, *arguments, **options):
-        """Make a system call; note what came of it."""
-        if self.is_killed:
+    def end(self):
+        if self.was_killed:
+            self.let_go()
+
+    def call(self, what, call, *arguments, **options):
+        """Make a system call as a step; note what came of it."""
+        if self.was_killed:
             return call(*arguments, **options)
         is_shared = what == "flock" and arguments[1] & fcntl.LOCK_SH
         try:
-            self.wait(what, partial(is_free, arguments[0]) if is_shared else at_once)
+            self.point(what, partial(is_free, arguments[0]) if is_shared else at_once)
         except Killed:
             if what == "close":
                 call(*arguments)
@@ -109,9 +85,9 @@ class Actor:
         try:
             result = call(*arguments, **options)
         except OSError as error:
-            self.done.append(type(error).__name__)
+            self.observe(type(error).__name__)
             raise
-        self.done.append(self.said(what, result, arguments))
+        self.observe(self.said(what, result, arguments))
         return result
 
     def said(self, what, result, arguments):
@@ -123,14 +99,6 @@ class Actor:
             return result.st_nlink
         return tuple(result) if what in ("fcntl", "listdir") and result else None
 
-    def go(self, is_killed=False):
-        """Take the next step, or end as a killed process does."""
-        self.is_killed = is_killed
-        self._go_on.release()
-        self._returned.acquire()
-        if is_killed:
-            self.let_go()
-
     def map(self, owned):
         """Map the file, which keeps its lock; close the descriptor."""
         os.truncate(owned.fd, mmap.PAGESIZE)
@@ -139,7 +107,7 @@ class Actor:
 
     def drop(self):
         """Drop the mapping, as the release of a segment does."""
-        self.wait("drops")
+        self.point("drops")
         self.mapping.close()
         self.mapping = None
         program.remove_unless_held(NAME)
@@ -166,7 +134,7 @@ def shares(actor):
     """Make a segment, send it, and drop it."""
     actor.map(segments.create_named(NAME))
     actor.message = program.in_flight([NAME])
-    actor.wait("sends")
+    actor.point("sends")
     actor.machine.channel.append(actor.message)
     actor.message = None
     actor.drop()
@@ -180,10 +148,10 @@ def keeps(actor):
 
 def receives(actor):
     """Receive the segment, and drop it."""
-    actor.wait("receives", lambda: actor.machine.channel)
+    actor.point("receives", lambda: actor.machine.channel)
     actor.message = actor.machine.channel.pop()
     actor.map(segments.open_named(NAME))
-    actor.wait("closes the message")
+    actor.point("closes the message")
     actor.message.close()
     actor.message = None
     actor.drop()
@@ -191,7 +159,7 @@ def receives(actor):
 
 def receives_carelessly(actor):
     """Receive the segment, and close the message before it is held."""
-    actor.wait("receives", lambda: actor.machine.channel)
+    actor.point("receives", lambda: actor.machine.channel)
     actor.machine.channel.pop().close()
     actor.map(segments.open_named(NAME))
 
@@ -205,13 +173,14 @@ def sweeps(actor):
         os.close(locks)
 
 
-class Machine:
-    """The processes, their channel and the directory of segments; a `Program`."""
+class NameMachine(Machine):
+    """The processes, their channel and the directory of segments."""
 
     def __init__(self, directory, works: dict[str, Callable[[Actor], None]], mortal):
+        super().__init__()
         self.mortal = mortal
         self.path = f"{directory}/{NAME}"
-        self.channel, self.found, self.steps, self.files = [], "", 0, 0
+        self.channel, self.files = [], 0
         self._patches = [
             mock.patch.object(keeper, "DIRECTORY", str(directory)),
             mock.patch.object(segments, "DIRECTORY", str(directory)),
@@ -221,31 +190,25 @@ class Machine:
         ]
         for patch in self._patches:
             patch.start()
-        self.actors = {name: Actor(self, name, work) for name, work in works.items()}
+        for name, work in works.items():
+            self.processes[name] = Actor(self, name, work)
 
     def key(self):
-        done = [(*actor.done, actor.is_killed) for actor in self.actors.values()]
+        done = [(each.history, each.was_killed) for each in self.processes.values()]
         return hash((*done, os.path.exists(self.path), len(self.channel)))
 
-    def choices(self) -> list[Choice]:
-        alive = [actor for actor in self.actors.values() if not actor.is_over]
-        steps = [("step", actor.name) for actor in alive if actor.ready()]
-        mortal = [actor for actor in alive if actor.name in self.mortal]
-        return steps + [("kill", actor.name) for actor in mortal]
+    def may_die(self, process):
+        return process.name in self.mortal
 
     def take(self, choice: Choice):
-        what, name = choice
-        self.steps += 1
-        self.actors[name].go(is_killed=what == "kill")
-        if self.found:
-            raise Violation(self.found)
+        super().take(choice)
         if self.holders() and not os.path.exists(self.path):
             raise Violation(f"the name is gone that {self.holders()} has")
 
     def holders(self):
         """Return who holds the name, a message in flight too."""
-        found = [each.name for each in self.actors.values() if each.mapping]
-        found += [f"message of {a.name}" for a in self.actors.values() if a.message]
+        found = [each.name for each in self.processes.values() if each.mapping]
+        found += [f"message of {a.name}" for a in self.processes.values() if a.message]
         return found + ["channel"] * len(self.channel)
 
     def verify_end(self):
@@ -253,14 +216,14 @@ class Machine:
 
         Where nobody was killed, and no keeper looked, the last one to drop it did that.
         """
-        for actor in self.actors.values():
-            if not actor.is_over and actor.next != "receives":
+        for actor in self.processes.values():
+            if not actor.is_over and actor.label != "receives":
                 raise Violation(f"{actor.name} waits for ever")
-        is_alone = "keeper" not in self.actors and not self.channel
-        deaths = any(actor.is_killed for actor in self.actors.values())
+        is_alone = "keeper" not in self.processes and not self.channel
+        deaths = any(actor.was_killed for actor in self.processes.values())
         if is_alone and not deaths and os.path.exists(self.path):
             raise Violation("the name was left by who dropped it last")
-        for held in (*self.channel, *self.actors.values()):
+        for held in (*self.channel, *self.processes.values()):
             held.close() if held in self.channel else held.let_go()
         self.channel.clear()
         sweeps(None)
@@ -268,9 +231,8 @@ class Machine:
             raise Violation("the name is left that nobody has")
 
     def close(self):
-        for actor in self.actors.values():
-            if not actor.is_over:
-                actor.go(is_killed=True)
+        super().close()
+        for actor in self.processes.values():
             actor.let_go()
         for message in self.channel:
             message.close()

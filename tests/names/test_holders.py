@@ -6,14 +6,12 @@ import mmap
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
-from keepers import eventually, keepers_of, kill_keepers, names_of, unlocked
+from keepers import eventually, keepers_of, kill_keepers, unlocked
 from sharedtensor import segments
 from sharedtensor.errors import ManagerError, ResourceError
 from sharedtensor.names import keeper, program
-from sharedtensor_conformance.harness import process_tree
 
 
 @pytest.fixture
@@ -51,64 +49,21 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-class Child:
-    """A forked child that waits for its end."""
-
-    def __enter__(self):
-        ours, theirs = os.pipe()
-        self.pid = os.fork()
-        if not self.pid:
-            os.write(theirs, b"it has closed what it does not keep")
-            signal.pause()
-        os.read(ours, 1)
-        os.close(ours)
-        os.close(theirs)
-        return self
-
-    def __exit__(self, *error):
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+# Holds
 
 
-# Tokens
-
-
-def test_tokens_say_their_program_and_follow_one_another(mine):
-    first, second = (f"sharedtensor-1-{program.new_token()}" for _ in range(2))
-    assert segments.NAME.fullmatch(first)
-    assert keeper.program_of(first) == keeper.program_of(second) == mine
-    assert keeper.byte_of(second) == keeper.byte_of(first) + 1
-    assert first[:23] != second[:23], "the random part"
-
-
-def test_forked_child_makes_tokens_of_its_own(mine):
+def test_names_have_bytes_in_a_row_and_a_forked_child_has_others(mine):
     ours, theirs = os.pipe()
     if not os.fork():
         os.write(theirs, program.new_token().encode())
         os._exit(0)
     os.wait()
-    child = os.read(ours, 100).decode()
-    mother = program.new_token()
-    assert child[keeper.PROGRAM] == mother[keeper.PROGRAM]
-    assert child[keeper.PLACE][:6] != mother[keeper.PLACE][:6]
+    child = f"sharedtensor-1-{os.read(ours, 100).decode()}"
+    first, second = segments.new_name(), segments.new_name()
+    assert keeper.byte_of(second) == keeper.byte_of(first) + 1
+    assert keeper.byte_of(child) >> 24 != keeper.byte_of(first) >> 24
     for fd in (ours, theirs):
         os.close(fd)
-
-
-# Holds
-
-
-def test_mapping_holds_a_name_without_a_descriptor(name):
-    before = descriptors()
-    mapping = mapped(segments.create_named(name))
-    program.remove_unless_held(name)
-    assert exists(name)
-    again = mapped(segments.open_named(name))
-    mapping.close()
-    program.remove_unless_held(name)
-    assert exists(name)
-    assert descriptors() == before + 1, "that of the mapping, which Python keeps"
-    again.close()
 
 
 def test_message_that_cannot_be_made_leaves_nothing(monkeypatch):
@@ -124,18 +79,19 @@ def test_message_that_cannot_be_made_leaves_nothing(monkeypatch):
 
 def test_child_that_is_forked_between_lock_and_map_holds_nothing(name):
     owned = segments.create_named(name)
-    with Child():
-        owned.close()
-        program.remove_unless_held(name)
-        assert not exists(name)
-
-
-def test_child_that_is_forked_afterwards_holds_the_name_by_the_same_lock(name):
-    mapping = mapped(segments.create_named(name))
-    with Child():
-        mapping.close()
-        program.remove_unless_held(name)
-        assert exists(name)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(theirs, b"it has closed what it does not keep")
+        signal.pause()
+    os.read(ours, 1)
+    owned.close()
+    program.remove_unless_held(name)
+    assert not exists(name)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for fd in (ours, theirs):
+        os.close(fd)
 
 
 def test_who_locks_a_file_waits_for_who_looks_at_it(name, monkeypatch):
@@ -174,35 +130,6 @@ def test_drop_that_cannot_look_leaves_it_to_the_keeper(name, monkeypatch, call):
 # The keeper
 
 
-def test_killed_keeper_is_started_again_by_the_next_share(name, mine):
-    assert keepers_of(mine)
-    mapping = mapped(segments.create_named(name))
-    kill_keepers(mine)
-    assert keepers_of(mine) == []
-    program.new_token()
-    assert keepers_of(mine)
-    mapping.close()
-    eventually(lambda: not exists(name))
-
-
-def test_stopped_keeper_stops_nobody(name, mine):
-    kill_keepers(mine)
-    program.current()
-    [stopped] = keepers_of(mine)
-    process_tree.stop(stopped)
-    try:
-        mapping = mapped(segments.create_named(name))
-        with_it = program.in_flight([name])
-        assert program.current() == mine
-        with_it.close()
-        mapping.close()
-        program.remove_unless_held(name)
-        assert not exists(name)
-        assert keepers_of(mine) == [stopped]
-    finally:
-        process_tree.resume(stopped)
-
-
 def test_of_two_keepers_the_one_that_nobody_needs_ends(name, mine):
     kill_keepers(mine)
     program.current()
@@ -215,18 +142,6 @@ def test_of_two_keepers_the_one_that_nobody_needs_ends(name, mine):
     eventually(lambda: not exists(name))
     eventually(lambda: len(keepers_of(mine)) == 1)
     assert keepers_of(mine) != first
-
-
-def test_file_in_the_place_of_the_pipe_stays_open(mine):
-    fd = program._presence.fd
-    os.close(fd)
-    assert os.open(os.devnull, os.O_RDONLY) <= fd
-    own = os.dup2(0, fd, inheritable=False)
-    before = os.fstat(own)
-    program.start_keeper(mine)
-    assert os.fstat(own) == before
-    assert program._presence.fd != own
-    os.close(own)
 
 
 @pytest.mark.parametrize(
@@ -275,49 +190,3 @@ def test_grace_period_is_a_number_of_seconds(monkeypatch, text):
     monkeypatch.setenv(program.GRACE_VARIABLE, text)
     with pytest.raises(ManagerError, match=f"is '{text}'"):
         program.grace_period()
-
-
-LEAVES = """
-import os, signal, sys
-import sharedtensor
-from keepers import kill_keepers
-from sharedtensor.names import program
-
-sharedtensor.set_sharing_strategy("file_system")
-tensor = sharedtensor.zeros(1).share_memory_()
-mine, child = program.current(), 0
-if "child" in sys.argv:
-    child = os.fork()
-    if not child:
-        os.closerange(1, 3)
-        signal.pause()
-    kill_keepers(mine)
-print(mine, child)
-"""
-
-
-def run(*arguments):
-    """Run a program that shares, to its end; return its id and its child."""
-    here = os.path.dirname(__file__)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, *sys.path])}
-    command = [sys.executable, "-c", LEAVES, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
-    assert done.stderr == b""
-    ended, child = done.stdout.split()
-    return ended.decode(), int(child)
-
-
-def test_no_keeper_and_no_file_is_left_of_a_program():
-    ended, _ = run()
-    eventually(lambda: not keepers_of(ended))
-    assert names_of(ended) == []
-
-
-def test_killed_keeper_is_started_again_at_exit_for_the_last_ones():
-    ended, child = run("child")
-    try:
-        assert keepers_of(ended)
-        assert len(names_of(ended)) == 1
-    finally:
-        os.kill(child, signal.SIGKILL)
-    eventually(lambda: not names_of(ended) and not keepers_of(ended))

@@ -8,7 +8,7 @@ import inspect
 
 import pytest
 from interleavings import search
-from name_steps import Machine, keeps, receives, receives_carelessly, shares, sweeps
+from name_steps import NameMachine, keeps, receives, receives_carelessly, shares, sweeps
 from sharedtensor import segments
 from sharedtensor.names import keeper, program
 
@@ -25,7 +25,7 @@ SCENARIOS = {
 
 def found_in(scenario, directory):
     def start():
-        return Machine(directory, *SCENARIOS[scenario])
+        return NameMachine(directory, *SCENARIOS[scenario])
 
     return search(start, scenario, MOST_STATES)
 

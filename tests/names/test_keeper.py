@@ -33,53 +33,11 @@ def locks(directory):
     os.close(opened)
 
 
-def test_name_says_its_program_and_its_byte():
-    assert keeper.token_of(NAME) == NAME[len("sharedtensor-1-") :]
-    assert (keeper.program_of(NAME), keeper.byte_of(NAME)) == (PROGRAM, 7)
-
-
 def test_bytes_of_names_and_of_keepers_are_all_different_and_can_be_locked(locks):
     last, first = keeper.byte_of(name_at(0xFFFFFFFFFFFF)), keeper.byte_of_keeper("0")
     assert last < first
     for byte in (0, last, first, keeper.byte_of_keeper("f" * 12)):
         keeper.lock_byte(locks, byte)
-
-
-def test_lock_of_a_byte_is_seen_by_others_until_its_last_copy_is_closed(locks):
-    other = keeper.open_locks()
-    keeper.lock_byte(other, 7)
-    keeper.lock_byte(locks, 7)  # several messages may have one name
-    assert [keeper.is_locked(locks, byte) for byte in (6, 7, 8)] == [0, 1, 0]
-    copy = os.dup(other)
-    os.close(other)
-    assert keeper.is_locked(locks, 7)
-    os.close(copy)
-    assert not keeper.is_locked(locks, 7), "its own lock is none of others"
-
-
-def test_name_that_nobody_has_is_removed(directory, locks):
-    assert keeper.is_removed(NAME, locks), "there is none"
-    (directory / NAME).touch()
-    assert keeper.is_removed(NAME, locks)
-    assert not (directory / NAME).exists()
-
-
-@pytest.mark.parametrize("holder", ["shared", "exclusive", "message"])
-def test_name_that_somebody_has_stays_until_then(directory, locks, holder):
-    before = os.listdir("/proc/self/fd")
-    held = unlocked(directory / NAME)
-    if holder == "message":
-        os.close(held)
-        held = keeper.open_locks()
-        keeper.lock_byte(held, keeper.byte_of(NAME))
-    else:
-        fcntl.flock(held, fcntl.LOCK_SH if holder == "shared" else fcntl.LOCK_EX)
-    assert not keeper.is_removed(NAME, locks)
-    assert (directory / NAME).exists()
-    os.close(held)
-    assert keeper.is_removed(NAME, locks)
-    assert not (directory / NAME).exists()
-    assert os.listdir("/proc/self/fd") == before
 
 
 def test_file_of_another_user_stays(directory, locks, monkeypatch):
@@ -110,7 +68,9 @@ def test_sweep_removes_what_nobody_has_and_counts_the_rest(directory, locks):
         fcntl.flock(fd, fcntl.LOCK_SH)
     for place in range(2, 5):
         (directory / name_at(place)).touch()
+    before = os.listdir("/proc/self/fd")
     assert keeper.sweep(PROGRAM, locks) == 2
+    assert os.listdir("/proc/self/fd") == before
     assert sorted(os.listdir(directory)) == [name_at(0), name_at(1)]
     for fd in held:
         os.close(fd)
@@ -127,35 +87,28 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_foreign_file_stays_and_is_not_waited_for(directory, locks, what):
-    (directory / FOREIGN[what]).touch()
-    assert keeper.sweep(PROGRAM, locks) == 0
-    assert (directory / FOREIGN[what]).exists()
-
-
 def make_link(path):
     path.with_name("target").touch()
     path.symlink_to("target")
 
 
-@pytest.mark.parametrize("make", [os.mkdir, make_link])
-def test_what_is_no_file_stays_and_is_not_waited_for(directory, locks, make):
-    make(directory / NAME)
+def test_what_is_foreign_or_no_file_stays_and_is_not_waited_for(directory, locks):
+    for name in FOREIGN.values():
+        (directory / name).touch()
+    (directory / name_at(1)).mkdir()
+    make_link(directory / name_at(2))
     before = sorted(os.listdir(directory))
     assert keeper.sweep(PROGRAM, locks) == 0
     assert sorted(os.listdir(directory)) == before
 
 
-@pytest.mark.parametrize(
-    ("number", "left"),
-    [
-        *((number, 1) for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)),
-        *((errno.EACCES, 1), (errno.ELOOP, 0), (errno.ENXIO, 0)),
-    ],
-)
+LATER = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES
+NEVER = errno.ELOOP, errno.ENXIO
+
+
+@pytest.mark.parametrize("number", [*LATER, *NEVER])
 def test_what_could_not_be_opened_for_now_is_left(
-    directory, locks, monkeypatch, number, left
+    directory, locks, monkeypatch, number
 ):
     (directory / NAME).touch()
 
@@ -163,7 +116,7 @@ def test_what_could_not_be_opened_for_now_is_left(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(keeper, "is_removed", refuse)
-    assert keeper.sweep(PROGRAM, locks) == left
+    assert keeper.sweep(PROGRAM, locks) == (number in LATER)
 
 
 # When it looks, and when it ends

@@ -1,4 +1,4 @@
-"""Who owns a descriptor, wherever an exception of a signal handler arises."""
+"""Who owns a descriptor: wherever an exception arises, and in forked children."""
 
 import _socket
 import gc
@@ -9,12 +9,12 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors
+from interrupts import each_place
 from sharedtensor.descriptors import (
     OwnedDescriptor,
     OwnedSockets,
     ReceivedDescriptors,
 )
-from test_interrupts import each_place
 
 
 @pytest.mark.filterwarnings("ignore:Exception ignored in")  # one in a finalizer
@@ -37,6 +37,9 @@ def test_what_is_opened_is_owned_wherever_an_exception_arises(open_some):
 def test_a_descriptor_that_is_refused_raises_what_the_call_raises():
     with pytest.raises(NotADirectoryError):
         OwnedDescriptor.opened_by(os.open, "/dev/null/none", os.O_RDONLY)
+
+
+# A forked child has none of what is on its way
 
 
 def opened():

@@ -1,8 +1,8 @@
 """A finalizer never waits for the lock that its thread may hold."""
 
-import functools
 import sys
 import threading
+from functools import partial
 
 import pytest
 from interrupts import interrupted_at
@@ -28,12 +28,12 @@ def test_a_job_runs_at_once_under_the_lock_if_nobody_holds_it(lock, log):
 
 def test_jobs_queued_inside_run_in_their_order_when_the_lock_is_released(lock, log):
     def queue_two():
-        lock.run_soon(lambda: log.append("first"))
+        lock.run_soon(lambda: lock.run_soon(lambda: log.append("of a job")))
         lock.run_soon(lambda: log.append("second"))
         log.append("inside")
 
     lock.run(queue_two)
-    assert log == ["inside", "first", "second"]
+    assert log == ["inside", "second", "of a job"]
 
 
 def test_a_job_of_another_thread_does_not_wait(lock, log):
@@ -46,15 +46,6 @@ def test_a_job_of_another_thread_does_not_wait(lock, log):
 
     lock.run(queue_in_a_thread)
     assert log == [1]
-
-
-def test_a_job_that_a_job_queues_runs_after_it(lock, log):
-    def first():
-        lock.run_soon(lambda: log.append("second"))
-        log.append("first")
-
-    lock.run_soon(first)
-    assert log == ["first", "second"]
 
 
 def test_an_error_of_a_job_is_reported_and_the_next_one_runs(
@@ -103,25 +94,21 @@ class RaisesAsItWaits:
         return False
 
 
-@pytest.mark.parametrize("how", ["run", "run_soon"])
-def test_what_a_signal_handler_raises_as_the_lock_is_waited_for_is_raised(lock, how):
-    ways = {"run": lambda: lock.run(int), "run_soon": lambda: lock.run_soon(int)}
+WAYS = ("run", "run_soon")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_signal_handler_raises_as_the_lock_is_waited_for_is_raised(lock, way):
     lock._lock = RaisesAsItWaits()
     lock._if_free = Block(lock._lock.acquire, lock._lock.__exit__)
     with pytest.raises(RuntimeError, match="of a signal handler"):
-        ways[how]()
+        getattr(lock, way)(int)
 
 
-@pytest.mark.parametrize("how", ["run", "run_soon"])
-def test_an_exception_after_any_call_leaves_the_lock_free(lock, how):
-    def work():
-        if how == "run":
-            lock.run(str.upper, "x")
-        else:
-            lock.run_soon(functools.partial(str.upper, "x"))
-
+@pytest.mark.parametrize("way", WAYS)
+def test_an_exception_after_any_call_leaves_the_lock_free(lock, way):
     number = 1
-    while interrupted_at(number, work):
+    while interrupted_at(number, partial(getattr(lock, way), partial(str.upper, "x"))):
         assert not lock.is_owned()
         lock.run(int)
         number += 1

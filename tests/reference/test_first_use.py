@@ -14,14 +14,9 @@ import sharedtensor
 from holdings import eventually
 
 STRATEGIES = ["file_descriptor", "file_system"]
-PLACES = [
-    ("file_descriptor", "spawn"),
-    ("file_system", "fork"),
-    ("file_descriptor", "forkserver"),
-]
 TIMEOUT = 60
 HEAD = """
-import os, sys, threading
+import os, sys
 import sharedtensor as st
 import sharedtensor.multiprocessing as mp
 
@@ -60,17 +55,16 @@ WORKERS_OF_ONE_TASK = """
 def task(number):
     return st.ones(2) * number
 
-if __name__ == "__main__":
-    with mp.get_context(sys.argv[2]).Pool(2, maxtasksperchild=1) as pool:
-        results = pool.map_async(task, range(6), chunksize=1).get(30)
-    print(*(int(each[1]) for each in results))
+with mp.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+    results = pool.map_async(task, range(6), chunksize=1).get(30)
+print(*(int(each[1]) for each in results))
 """
 
 
-@pytest.mark.parametrize(("name", "method"), PLACES)
-def test_pool_goes_on_that_forks_while_its_first_result_arrives(run, name, method):
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_pool_goes_on_that_forks_while_its_first_result_arrives(run, name):
     """After pytorch#135705 and cpython#93580."""
-    assert run(HEAD + WORKERS_OF_ONE_TASK, name, method) == list("012345")
+    assert run(HEAD + WORKERS_OF_ONE_TASK, name) == list("012345")
 
 
 def test_no_module_is_imported_after_the_package(run):
@@ -86,114 +80,29 @@ def test_no_module_is_imported_after_the_package(run):
     assert [run(program, name) for name in STRATEGIES] == [[], []]
 
 
-MADE_WHILE_PICKLED = """
-def parameter():
-    return st.Parameter(st.zeros(4))
-
-def storage():
-    return st.Storage(4)
-
-def subclass():
-    from late_class import Late
-    return Late([0.0] * 4)
-
-def device():
-    from sharedtensor import cuda
-    cuda.use_simulated_device()
-    return cuda.tensor([0.0] * 4)
+IMPORTED_WHILE_PICKLED = """
+import multiprocessing
 
 class Lazy:
-    made = None
-
-    def __getstate__(self):
-        if self.made is None:
-            self.made = globals()[sys.argv[2]]()
-        return {"made": self.made}
-
-def write(lazy):
-    if sys.argv[2] == "storage":
-        lazy.made.bytes[0] = 7
-    elif sys.argv[2] == "device":
+    def __reduce__(self):
+        global tensor
         from sharedtensor import cuda
-        lazy.made.write(0, 7)
-        cuda.synchronize(lazy.made.device)
-    else:
-        lazy.made.fill_(7)
+        cuda.use_simulated_device()
+        tensor = cuda.tensor([0.0])
+        return tuple, ([tensor],)
 
-def read(lazy):
-    if sys.argv[2] == "storage":
-        return int(lazy.made.bytes[0])
-    return int(lazy.made.cpu()[0] if sys.argv[2] == "device" else lazy.made[0])
-
-def serve(argument, pipe, *queues):
-    write(argument)
-    pipe.send("written")
-    for receive in (pipe.recv, *(queue.get for queue in queues)):
-        write(receive())
-        pipe.send("written")
-
-def returned():
-    global kept
-    kept = Lazy()
-    return kept
-
-def read_kept():
-    return read(kept)
-
-if __name__ == "__main__":
-    context = mp.get_context("spawn")
-    manager = context.Manager()
-    here, there = context.Pipe()
-    queues = context.SimpleQueue(), context.Queue(), manager.Queue()
-    argument = Lazy()
-    arguments = argument, there, *queues[:2 if sys.argv[2] == "device" else 3]
-    child = context.Process(target=serve, args=arguments)
-    child.start()
-    here.recv()
-    print(read(argument))
-    for send in (here.send, *(queue.put for queue in arguments[2:])):
-        lazy = Lazy()
-        send(lazy)
-        here.recv()
-        print(read(lazy))
-    child.join()
-    manager.shutdown()
-    if sys.argv[2] != "device":
-        with context.Pool(1) as pool:
-            result = pool.apply(returned)
-            write(result)
-            print(pool.apply(read_kept))
+module = {"standard": multiprocessing, "own": mp}[sys.argv[2]]
+here, there = module.Pipe()
+here.send(Lazy())
+there.recv()[0].write(0, 7.0)
+print(tensor.tolist()[0])
 """
-KINDS = ["parameter", "subclass", "device"]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("file_system", "storage"), *(("file_descriptor", kind) for kind in KINDS)],
-)
-def test_what_is_made_while_it_is_pickled_is_shared(run, tmp_path, name, kind):
-    late = "import sharedtensor\nclass Late(sharedtensor.Tensor):\n    pass\n"
-    (tmp_path / "late_class.py").write_text(late)
-    written = run(HEAD + MADE_WHILE_PICKLED, name, kind)
-    assert written == ["7"] * (4 if kind == "device" else 6)
-
-
-def test_class_that_is_defined_while_a_channel_of_others_pickles_is_shared(run):
-    program = HEAD + (
-        "import multiprocessing\n"
-        "class Lazy:\n"
-        "    def __reduce__(self):\n"
-        "        global Late, tensor\n"
-        "        class Late(st.Tensor):\n"
-        "            __qualname__ = 'Late'\n"
-        "        tensor = Late([0.0])\n"
-        "        return tuple, ([tensor],)\n"
-        "here, there = multiprocessing.Pipe()\n"
-        "here.send(Lazy())\n"
-        "there.recv()[0].fill_(7)\n"
-        "print(int(tensor[0]))\n"
-    )
-    assert [run(program, name) for name in STRATEGIES] == [["7"], ["7"]]
+@pytest.mark.parametrize("channel", ["standard", "own"])
+def test_tensor_whose_class_is_imported_while_it_is_pickled_is_shared(run, channel):
+    """The pickler is made before the class is known."""
+    assert run(HEAD + IMPORTED_WHILE_PICKLED, "file_descriptor", channel) == ["7.0"]
 
 
 SHARES_BY_NAME = """
@@ -245,7 +154,13 @@ for name in sys.argv[2:]:
     print(found is importlib.import_module("sharedtensor.multiprocessing." + name))
     standard = importlib.import_module("multiprocessing." + name)
     print(*(n for n in vars(standard) if not hasattr(found, n)))
-mp.Pipe(), mp.Queue(), mp.Lock()
+here, there = mp.connection.Pipe()
+there.send(st.ones(2))
+print(mp.connection.wait([here], 10) == [here], int(here.recv()[1]))
+print(isinstance(here, mp.connection.Connection))
+with mp.pool.Pool(1) as pool:
+    print(type(pool) is type(mp.Pool(1)))
+print(type(mp.SimpleQueue()) is mp.queues.SimpleQueue)
 print(all(getattr(mp, name) is found for name, found in before.items()))
 """
 SUBMODULE_NAMES = [
@@ -254,43 +169,9 @@ SUBMODULE_NAMES = [
 ]
 
 
-def test_submodules_have_all_names_before_the_first_call(run):
+def test_submodules_have_all_names_before_the_first_call_and_are_ours(run):
     found = run(HEAD + SUBMODULES, "file_descriptor", *SUBMODULE_NAMES)
-    assert found == ["True"] * (len(SUBMODULE_NAMES) + 1)
-
-
-NAMES_SUBMODULES = """
-def serve(listener):
-    with listener.accept() as end:
-        end.send(end.recv())
-
-def double(tensor):
-    return tensor * 2
-
-if __name__ == "__main__":
-    mp.set_start_method("spawn")
-    here, there = mp.connection.Pipe()
-    print(isinstance(here, mp.connection.Connection))
-    there.send(st.ones(2))
-    print(mp.connection.wait([here], 10) == [here], int(here.recv()[1]))
-    listener = mp.connection.Listener(family="AF_UNIX")
-    thread = threading.Thread(target=serve, args=[listener])
-    thread.start()
-    with mp.connection.Client(listener.address) as client:
-        client.send(3)
-        print(client.recv())
-    thread.join()
-    listener.close()
-    with mp.pool.Pool(1) as pool:
-        print(type(pool) is type(mp.Pool(1)), int(pool.apply(double, [st.ones(1)])[0]))
-    queue = mp.queues.SimpleQueue(ctx=mp.get_context())
-    print(isinstance(mp.SimpleQueue(), type(queue)))
-"""
-
-
-def test_program_that_names_submodules_needs_to_change_only_its_import(run):
-    said = run(HEAD + NAMES_SUBMODULES, "file_descriptor")
-    assert said == ["True", "True", "1", "3", "True", "2", "True"]
+    assert found == ["True"] * len(SUBMODULE_NAMES) + ["True", "1"] + ["True"] * 4
 
 
 MODULE_AS_CONTEXT = """
@@ -308,7 +189,7 @@ def add(tensor):
     return tensor
 
 if __name__ == "__main__":
-    mp.set_start_method(sys.argv[2])
+    mp.set_start_method("spawn")
     tensor = st.zeros(1)
     with ProcessPoolExecutor(1, mp_context=mp) as executor:
         print(*(int(executor.submit(add, tensor).result(30)[0]) for _ in range(2)))
@@ -322,10 +203,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("name", "method"), PLACES)
-def test_module_is_a_context_and_an_own_manager_has_queues(run, name, method):
+def test_module_is_a_context_and_an_own_manager_has_queues(run):
     """After pytorch#36156 and pytorch#56480."""
-    assert run(HEAD + MODULE_AS_CONTEXT, name, method) == ["1", "2", "1", "8"]
+    said = run(HEAD + MODULE_AS_CONTEXT, "file_descriptor")
+    assert said == ["1", "2", "1", "8"]
 
 
 FORKED_BY_HAND = """

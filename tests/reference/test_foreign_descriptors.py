@@ -1,6 +1,6 @@
 """Descriptors that the program has closed, and whose numbers its own files have.
 
-Clauses ENV-7, HANDLE-3 and THREAD-7.
+Clauses ENV-7, HANDLE-3 and THREAD-7, for each kind of descriptor that is kept.
 """
 
 import gc
@@ -15,13 +15,14 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually
-from interrupts import BEGINNING, interrupted_at
+from interrupts import BEGINNING, be_interrupted, in_a_child, interrupted_at
 from sharedtensor import announcements
 from sharedtensor.descriptors import hold_reserve
 from sharedtensor.errors import DescriptorError, HandleError, NonLeafError
 from sharedtensor.names import program
-from test_interrupts import BY_NAME, be_interrupted, in_a_child, share
 
+BY_NAME = pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
+BY_DESCRIPTOR = pytest.mark.parametrize("strategy", ["file_descriptor"], indirect=True)
 CONTENT = b"a file of the program"
 
 
@@ -36,71 +37,56 @@ class OwnFile:
         os.write(number, CONTENT)
 
     def is_as_it_was(self):
+        gc.collect()
         try:
             return os.pread(self.number, 100, 0) == CONTENT
         finally:
             os.close(self.number)
 
 
-@pytest.fixture
-def by_descriptor():
-    before = mp.get_sharing_strategy()
-    mp.set_sharing_strategy("file_descriptor")
-    yield
-    mp.set_sharing_strategy(before)
-
-
-def test_a_segment_whose_descriptor_was_replaced_is_not_sent(by_descriptor):
+@BY_DESCRIPTOR
+def test_a_segment_whose_descriptor_was_replaced_is_not_sent(strategy, capfd):
+    """Neither at once, nor by the thread of a queue in which it waits."""
     tensor = sharedtensor.arange(3).share_memory_()
     ours, theirs = mp.Pipe()
+    queue, filler = mp.Queue(), [b"x" * 1000] * 100
+    for each in (*filler, tensor):
+        queue.put(each)
     file = OwnFile(tensor.storage.segment.fd)
     with pytest.raises(DescriptorError, match="has closed descriptor"):
         ours.send(tensor)
     ours.send(tensor.clone())
     assert theirs.recv().tolist() == tensor.tolist() == [0, 1, 2]
-    del tensor
-    gc.collect()
-    assert file.is_as_it_was()
-
-
-def test_a_message_that_waits_does_not_send_what_was_replaced(by_descriptor, capfd):
-    queue = mp.Queue()
-    filler = [b"x" * 1000] * 100
-    for each in filler:
-        queue.put(each)
-    tensor = sharedtensor.arange(3).share_memory_()
-    queue.put(tensor)
-    file = OwnFile(tensor.storage.segment.fd)
     queue.put("after")
     assert [queue.get(timeout=20) for _ in filler] == filler
     assert queue.get(timeout=20) == "after"
     assert "DescriptorError" in capfd.readouterr().err
     del tensor
-    gc.collect()
     assert file.is_as_it_was()
 
 
-@pytest.mark.parametrize("use", ["send", "receive", "close", "drop", "pickle"])
+USES = {
+    "send": lambda ours, theirs: ours.send(1),
+    "receive": lambda ours, theirs: ours.recv(),
+    "pickle": lambda ours, theirs: theirs.send(ours),
+}
+
+
+@pytest.mark.parametrize("use", [*USES, "close", "drop"])
 def test_an_end_of_a_pipe_that_was_replaced_is_not_used(use):
     ours, theirs = mp.Pipe()
     file = OwnFile(ours.fileno())
-    if use == "send":
+    if use in USES:
         with pytest.raises(DescriptorError, match="has closed descriptor"):
-            ours.send(1)
-    elif use == "receive":
-        with pytest.raises(DescriptorError, match="has closed descriptor"):
-            ours.recv()
-    elif use == "pickle":
-        with pytest.raises(DescriptorError, match="has closed descriptor"):
-            theirs.send(ours)
+            USES[use](ours, theirs)
     elif use == "close":
         ours.close()
     del ours
-    gc.collect()
     assert file.is_as_it_was()
 
 
-def test_a_descriptor_of_another_segment_is_no_less_foreign(by_descriptor):
+@BY_DESCRIPTOR
+def test_a_descriptor_of_another_segment_is_no_less_foreign(strategy):
     first = sharedtensor.arange(3).share_memory_()
     number = first.storage.segment.fd
     os.close(number)
@@ -113,36 +99,25 @@ def test_a_descriptor_of_another_segment_is_no_less_foreign(by_descriptor):
     assert theirs.recv().tolist() == [0, 1, 2, 3]
 
 
-def replace_the_presence_pipe():
-    """Replace what shows the keeper that it is needed, and need another keeper."""
-    sharedtensor.arange(3).share_memory_()
-    file = OwnFile(program._presence.fd)
-    program.start_keeper(program.current())
-    assert file.is_as_it_was()
-
-
-@BY_NAME
-def test_a_presence_pipe_that_was_replaced_is_not_closed(strategy, fork):
-    in_a_child(fork, replace_the_presence_pipe)
-
-
-def replace_the_last_announcement():
-    """Replace what holds a name for its last message, and send it again."""
+def replace_what_holds_names():
+    """Replace what shows the keeper that it is needed, and what holds a name."""
     tensor = sharedtensor.arange(3).share_memory_()
+    presence = OwnFile(program._presence.fd)
+    program.start_keeper(program.current())
     ours, theirs = mp.Pipe()
     ours.send(tensor)
     theirs.recv()
-    file = OwnFile(announcements.last.find(tensor.storage.segment.token).fd)
+    last = OwnFile(announcements.last.find(tensor.storage.segment.token).fd)
     ours.send(tensor)
     assert theirs.recv().tolist() == [0, 1, 2]
     del tensor
-    gc.collect()
-    assert file.is_as_it_was()
+    assert presence.is_as_it_was()
+    assert last.is_as_it_was()
 
 
 @BY_NAME
-def test_what_holds_a_name_in_flight_and_was_replaced_is_not_sent(strategy, fork):
-    in_a_child(fork, replace_the_last_announcement)
+def test_what_holds_names_and_was_replaced_is_not_used(strategy):
+    in_a_child(replace_what_holds_names)
 
 
 def test_a_reserve_that_was_replaced_is_not_closed():
@@ -154,6 +129,14 @@ def test_a_reserve_that_was_replaced_is_not_closed():
     assert file.is_as_it_was()
 
 
+# Finalizers that are interrupted where they begin
+
+
+def share():
+    """Share a new tensor, and drop it."""
+    return sharedtensor.arange(4).share_memory_().tolist()
+
+
 def send_to_itself():
     """Send a tensor over a pipe that is dropped, and not closed."""
     ours, theirs = mp.Pipe()
@@ -161,11 +144,8 @@ def send_to_itself():
     return theirs.recv().tolist()
 
 
-@pytest.mark.parametrize("work", [share, send_to_itself])
-def test_a_finalizer_that_is_interrupted_where_it_begins_is_made_up_for(
-    strategy, fork, work
-):
-    in_a_child(fork, be_interrupted, work, share, 0, BEGINNING)
+def test_a_finalizer_that_is_interrupted_where_it_begins_is_made_up_for(strategy):
+    in_a_child(be_interrupted, send_to_itself, share, BEGINNING)
 
 
 def interrupt_drops_of_what_was_sent():
@@ -188,8 +168,11 @@ def interrupt_drops_of_what_was_sent():
 
 
 @BY_NAME
-def test_an_interrupted_drop_leaves_no_name_though_it_was_sent(strategy, fork):
-    in_a_child(fork, interrupt_drops_of_what_was_sent)
+def test_an_interrupted_drop_leaves_no_name_though_it_was_sent(strategy):
+    in_a_child(interrupt_drops_of_what_was_sent)
+
+
+# What is refused
 
 
 def test_bytes_are_read_as_often_as_their_maker_has_the_tensor(strategy, capfd):

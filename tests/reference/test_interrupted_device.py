@@ -10,13 +10,12 @@ import os
 import sys
 
 import pytest
-from interrupts import interrupted_at
+from interrupts import MOST_CALLS, interrupted_at
 from sharedtensor import cuda, protocol
 from sharedtensor.cuda import counts, shared_file
 from sharedtensor.cuda.devices import device_state
 
 DEVICE = "sim:0"
-MOST_CALLS = 2000
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Queues that are closed, received, inherited, or cannot start their thread."""
 
-import multiprocessing
 import os
 import threading
 from os.path import lexists
@@ -10,14 +9,10 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 
 WAITING = 3000  # messages, more than a pipe takes
-RECEIVED = [("spawn", "Queue"), ("forkserver", "JoinableQueue")]
-"""Start methods whose processes receive a queue, and do not inherit it."""
 
 
-@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-def test_queue_that_was_used_and_closed_has_no_descriptors(fork, kind):
-    queue = getattr(fork, kind)()
-    queue.put("short")
+def assert_ends_closed(queue):
+    """Close a queue that this process has put on: it has no descriptors then."""
     queue.close()
     queue.join_thread()
     assert queue._reader.closed
@@ -27,80 +22,66 @@ def test_queue_that_was_used_and_closed_has_no_descriptors(fork, kind):
 
 
 @pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-def test_queue_that_was_not_used_and_closed_is_empty(fork, kind):
+def test_queue_that_is_closed_has_no_descriptors_if_it_was_used_here(fork, kind):
+    unused = getattr(fork, kind)()
+    unused.close()
+    unused.join_thread()
+    assert unused.empty()
     queue = getattr(fork, kind)()
-    queue.close()
-    queue.join_thread()
-    assert queue.empty()
-
-
-def test_forked_child_has_not_used_the_queue_that_its_parent_has(fork):
-    queue = fork.Queue()
     queue.put("short")
-    process = fork.Process(target=close_and_look, args=(queue,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    child = fork.Process(target=close_and_look, args=(queue,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
     assert queue.get(timeout=30) == "short"
+    assert_ends_closed(queue)
 
 
 def close_and_look(queue):
+    """Close a queue that the parent alone has used."""
     queue.close()
     queue.empty()
 
 
-@pytest.mark.parametrize(("method", "kind"), RECEIVED)
-def test_fork_of_a_process_that_received_a_queue_puts_on_it(method, kind):
-    """Its parent's messages wait for room meanwhile, and are written by a thread."""
+@pytest.mark.parametrize(
+    ("method", "kind"), [("spawn", "Queue"), ("forkserver", "JoinableQueue")]
+)
+def test_fork_of_a_process_that_received_a_queue_begins_anew(method, kind):
+    """It puts on it, and keeps nothing of what waits there in its parent."""
     ctx = mp.get_context(method)
     queue, answers = getattr(ctx, kind)(), ctx.Queue()
     process = ctx.Process(target=fill_and_fork, args=(queue, answers))
     process.start()
-    answers.get(timeout=60)
-    found = [queue.get(timeout=30) for _ in range(WAITING + 1)]
-    process.join()
+    try:
+        assert answers.get(timeout=60) > 0  # before the fork
+        assert answers.get(timeout=60) == 0  # in it
+        found = [queue.get(timeout=30)[0] for _ in range(WAITING + 1)]
+        process.join()
+    finally:
+        process.kill()
     assert process.exitcode == 0
     assert sorted(found) == [*range(WAITING), WAITING]
 
 
 def fill_and_fork(queue, answers):
     """Put more than a pipe takes, and let a forked child put one message."""
-    for number in range(WAITING):
-        queue.put(number)
-    child = mp.get_context("fork").Process(target=queue.put, args=(WAITING,))
-    child.start()
-    answers.put("the fork puts while nobody reads")
-    child.join()
-    assert child.exitcode == 0
-
-
-@pytest.mark.parametrize(("method", "kind"), RECEIVED)
-def test_fork_keeps_nothing_of_what_waits_in_a_received_queue(method, kind):
-    context = mp.get_context(method)
-    queue, answers = getattr(context, kind)(), context.Queue()
-    process = context.Process(target=count_in_a_fork, args=(queue, answers))
-    process.start()
-    assert answers.get(timeout=60) > 0  # before the fork
-    assert answers.get(timeout=60) == 0  # in it
-    for _ in range(WAITING):
-        queue.get(timeout=30)
-    process.join()
-    assert process.exitcode == 0
-
-
-def count_in_a_fork(queue, answers):
-    """Let messages with a tensor wait, and say which segments a forked child has."""
     tensor = sharedtensor.ones(20_000)
-    for _ in range(WAITING):
-        queue.put(tensor)
+    for number in range(WAITING):
+        queue.put((number, tensor))
     del tensor
     answers.put(segments_open())
-    child = mp.get_context("fork").Process(target=say_segments_open, args=(answers,))
+    fork = mp.get_context("fork")
+    child = fork.Process(target=look_and_put, args=(queue, answers))
     child.start()
-    child.join()
+    child.join(60)
+    ended_with = child.exitcode
+    child.kill()
+    assert ended_with == 0
 
 
-def say_segments_open(answers):
+def look_and_put(queue, answers):
+    """Put a message while nobody reads, and say which segments are open here."""
+    queue.put((WAITING, None))
     answers.put(segments_open())
 
 
@@ -158,35 +139,10 @@ def test_put_that_cannot_start_a_thread_is_refused_and_later_ones_arrive(
         queue.put(number)
     numbers = [queue.get(timeout=10) for _ in range(accepted + 3)]
     assert numbers == list(range(accepted + 3))
-    queue.close()
-    queue.join_thread()
+    assert_ends_closed(queue)
 
 
 def test_queue_whose_thread_cannot_be_started_is_closed(fork, no_room_for_a_thread):
     queue = fork.Queue()
     put_until_it_is_refused(queue)
-    queue.close()
-    queue.join_thread()
-    assert queue._reader.closed
-    assert queue._writer.closed
-
-
-def first_elements(tensors):
-    """Raise unless each tensor of the arguments has the value of its place."""
-    assert [float(one.numpy()[0]) for one in tensors] == list(range(len(tensors)))
-
-
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-def test_storages_with_one_segment_are_arguments_of_a_process_of_others(
-    strategy, start_method
-):
-    tensors = [sharedtensor.tensor([float(n)]) for n in range(20)]
-    ours, theirs = mp.Pipe()
-    ours.send(tensors)  # which moves them into one segment
-    theirs.recv()
-    assert len({one.storage.segment for one in tensors}) == 1
-    context = multiprocessing.get_context(start_method)
-    process = context.Process(target=first_elements, args=(tensors,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    assert_ends_closed(queue)

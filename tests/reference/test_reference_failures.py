@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually, limit_for
+from interrupts import in_a_child
 from sharedtensor import memory, protocol, segments
 from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
@@ -33,7 +35,11 @@ def test_receiving_without_proc_says_what_to_do(monkeypatch):
     assert theirs.recv().tolist() == [1.0, 1.0, 1.0]
 
 
-def test_unsealed_segment_is_refused(monkeypatch):
+def test_segment_is_sealed_and_an_unsealed_one_is_refused(monkeypatch):
+    sealed = sharedtensor.zeros(3).share_memory_().storage.segment
+    with pytest.raises(PermissionError):
+        os.ftruncate(sealed.fd, 0)
+    assert fcntl.fcntl(sealed.fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     monkeypatch.setattr(segments, "seal", lambda fd, nbytes: None)
     made = sharedtensor.arange(3).share_memory_().storage.segment
     with pytest.raises(sharedtensor.HandleError, match="shrunk"):
@@ -66,10 +72,7 @@ def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork):
     queue = fork.Queue()
     queue.put(sharedtensor.zeros(1))
     queue.get()  # all is imported that a child without privileges needs
-    child = fork.Process(target=_receive_when_less_is_in_flight, args=(queue,))
-    child.start()
-    child.join(60)
-    assert child.exitcode == 0
+    in_a_child(_receive_when_less_is_in_flight, queue)
 
 
 def _receive_when_less_is_in_flight(queue):
@@ -113,16 +116,6 @@ def test_a_queue_has_few_descriptors_in_flight_whatever_waits(count, most):
     assert count <= in_flight <= most
     for _ in range(200):
         assert len(queue.get(timeout=30)) == count
-
-
-def test_feeder_survives_a_reader_that_is_gone(capfd):
-    queue = mp.Queue()
-    queue._reader.close()
-    queue.put(sharedtensor.zeros(1))
-    eventually(lambda: not queue._buffer)  # of a closed queue nothing is said
-    queue.close()
-    queue.join_thread()
-    assert "BrokenPipeError" in capfd.readouterr().err
 
 
 @pytest.fixture(params=["alone", "beside_a_thread"])

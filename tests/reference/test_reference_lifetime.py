@@ -1,36 +1,18 @@
 """What forks, and the ends of processes, leave of descriptors and names."""
 
-import fcntl
 import multiprocessing as standard
-import os
 import signal
 import subprocess
 import sys
 
-import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually, own_names
-
-
-@pytest.fixture
-def by_name():
-    """The strategy `file_system`; gives how many names have been made and are left."""
-    sharedtensor.set_sharing_strategy("file_system")
-    before = set(own_names())
-    yield lambda: len(set(own_names()) - before)
-    sharedtensor.set_sharing_strategy("file_descriptor")
-
-
-def test_forked_child_keeps_nothing_that_it_has_started_others_with(fork, by_name):
-    """These are started by the standard library. Clause FS-2."""
-    process = fork.Process(target=start_with_tensors)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+from interrupts import in_a_child
 
 
 def start_with_tensors():
+    sharedtensor.set_sharing_strategy("file_system")
     start_with_a_tensor()  # the first one opens more
     before = descriptors()
     for _ in range(2):
@@ -40,7 +22,6 @@ def start_with_tensors():
 
 def start_with_a_tensor():
     """Start a process with a tensor, and wait until both have gone."""
-    names = set(own_names())  # of tests before, which may go
     process = standard.get_context("spawn").Process(
         target=is_ones, args=(sharedtensor.ones(3),)
     )
@@ -49,11 +30,16 @@ def start_with_a_tensor():
     assert process.exitcode == 0
     process.close()
     del process
-    eventually(lambda: names.issuperset(own_names()))
+    eventually(lambda: not own_names())
 
 
 def is_ones(tensor):
     assert tensor.tolist() == [1, 1, 1]
+
+
+def test_forked_child_keeps_nothing_that_it_has_started_others_with():
+    """These are started by the standard library. Clause FS-2."""
+    in_a_child(start_with_tensors)
 
 
 def test_child_that_is_forked_from_a_pickler_sends_messages_of_its_own(fork):
@@ -84,13 +70,6 @@ def send_and_stay(queue):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     queue.put(sharedtensor.tensor([1, 2, 3]))
     signal.pause()
-
-
-def test_segment_of_a_descriptor_is_sealed():
-    segment = sharedtensor.zeros(3).share_memory_().storage.segment
-    with pytest.raises(PermissionError):
-        os.ftruncate(segment.fd, 0)
-    assert fcntl.fcntl(segment.fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
 
 
 AT_EXIT = """

@@ -1,4 +1,7 @@
-"""A task or a result that is lost costs a pool that one, and nothing else."""
+"""A task or a result that is lost costs a pool that one, and nothing else.
+
+Clauses FAIL-2, FAULT-2 and LIFE-19.
+"""
 
 import contextlib
 import gc
@@ -9,13 +12,13 @@ import threading
 
 import pytest
 import sharedtensor
-from holdings import limit_for
+from holdings import eventually, limit_for
 from sharedtensor.multiprocessing import pool as pools
-from sharedtensor_conformance.harness.checks import wait_until
 
 TIMEOUT = 30.0
 SIZES = [0, 100_000]
 """A text of so many characters makes a message that fits into a packet, or does not."""
+ERRORS = [ValueError("odd"), OSError(5, "odd"), EOFError("odd"), MemoryError("odd")]
 
 taken = []
 """The descriptors that a worker has used up."""
@@ -86,26 +89,25 @@ def assert_goes_on(pool):
     assert [found.next(TIMEOUT)[0].item() for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_result_for_which_there_is_no_descriptor_is_refused(pool, size):
-    """Clause FAIL-2."""
+def assert_is_refused(get):
+    with pytest.raises(sharedtensor.ResourceError, match="Raise the limit"):
+        get(TIMEOUT)
+
+
+def test_result_for_which_there_is_no_descriptor_is_refused(pool):
     with used_up():
-        result = pool.apply_async(make, (1, size))
-        with pytest.raises(sharedtensor.ResourceError, match="Raise the limit"):
-            result.get(TIMEOUT)
+        for size in SIZES:
+            assert_is_refused(pool.apply_async(make, (1, size)).get)
         assert pool.apply_async(give_back).get(TIMEOUT)
     assert_goes_on(pool)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_task_for_which_a_worker_has_no_descriptor_is_refused(pool, size):
-    """Clause FAIL-2. The worker that it has lives on."""
+def test_task_for_which_a_worker_has_no_descriptor_is_refused(pool):
+    """The worker that it has lives on."""
     worker = pool.apply_async(use_up).get(TIMEOUT)
-    tasks = [(sharedtensor.ones(3), "x" * size) for _ in range(3)]
-    results = [pool.apply_async(total, task) for task in tasks]
-    for result in results:
-        with pytest.raises(sharedtensor.ResourceError, match="Raise the limit"):
-            result.get(TIMEOUT)
+    tasks = [(sharedtensor.ones(3), "x" * size) for size in SIZES]
+    for result in [pool.apply_async(total, task) for task in tasks]:
+        assert_is_refused(result.get)
     assert pool.apply_async(give_back).get(TIMEOUT) == worker
     assert_goes_on(pool)
 
@@ -115,25 +117,20 @@ def test_parts_of_a_map_for_which_there_is_no_descriptor_are_refused(pool):
         whole = pool.map_async(make, range(4), chunksize=2)
         parts = pool.imap(make, range(3))
         unordered = pool.imap_unordered(make, range(3))
-        with pytest.raises(sharedtensor.ResourceError):
-            whole.get(TIMEOUT)
+        assert_is_refused(whole.get)
         for found in (parts, unordered):
             for _ in range(3):
-                with pytest.raises(sharedtensor.ResourceError):
-                    found.next(TIMEOUT)
+                assert_is_refused(found.next)
             with pytest.raises(StopIteration):
                 found.next(TIMEOUT)
     assert_goes_on(pool)
 
 
-def test_pool_that_is_closed_ends_after_a_lost_result(fork):
-    pool = fork.Pool(1)
-    assert pool.apply(total, (sharedtensor.ones(3),)) == 3
+def test_pool_that_is_closed_ends_after_a_lost_result(pool):
     with used_up():
         result = pool.apply_async(make, (1,))
         pool.close()
-        with pytest.raises(sharedtensor.ResourceError):
-            result.get(TIMEOUT)
+        assert_is_refused(result.get)
     pool.join()
 
 
@@ -146,7 +143,6 @@ def test_pool_without_descriptors_is_terminated(fork, strategy):
     """What its pipe still has is lost, and its worker ends."""
     reader, writer = os.pipe()
     pool = fork.Pool(1)
-    assert pool.apply(total, (sharedtensor.ones(3),)) == 3
     pool.apply_async(wait_for_ever, (writer,))
     assert os.read(reader, 1) == b"+"
     for _ in range(3):
@@ -155,7 +151,7 @@ def test_pool_without_descriptors_is_terminated(fork, strategy):
     (worker,) = pool._pool
     with used_up():
         pool.terminate()
-        assert wait_until(lambda: not worker.is_alive(), TIMEOUT)
+        eventually(lambda: not worker.is_alive(), TIMEOUT)
     assert not pool._task_handler.is_alive()
     for fd in (reader, writer):
         os.close(fd)
@@ -175,45 +171,29 @@ def _raise(error):
     raise error
 
 
-ERRORS = [ValueError("odd"), OSError(5, "odd"), EOFError("odd"), MemoryError("odd")]
-
-
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_result_that_cannot_be_rebuilt_raises_where_it_is_awaited(pool, error):
-    """It is no end of the pipe, whatever it raises. Clauses FAULT-2, LIFE-19."""
-    result = pool.apply_async(Unbuilt, (error,))
-    with pytest.raises(type(error), match="odd"):
-        result.get(TIMEOUT)
-    assert_goes_on(pool)
+def test_task_or_result_that_cannot_be_rebuilt_raises_where_it_is_awaited(fork, error):
+    """It is no end of the pipe, whatever it raises, and the worker lives on."""
+    with fork.Pool(1) as pool:
+        worker = pool.apply(os.getpid)
+        with pytest.raises(type(error), match="odd"):
+            pool.apply_async(Unbuilt, (error,)).get(TIMEOUT)
+        with pytest.raises(type(error), match="odd") as caught:
+            pool.apply_async(print, (Unbuilt(error),)).get(TIMEOUT)
+        assert "unpack_message" in str(caught.value.__cause__)
+        assert pool.apply(os.getpid) == worker
+        assert_goes_on(pool)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_task_that_cannot_be_rebuilt_raises_where_it_is_awaited(pool, error):
-    """The worker tells why, and takes the next task. Clauses FAULT-2, LIFE-19."""
-    worker = pool.apply(os.getpid)
-    with pytest.raises(type(error), match="odd") as caught:
-        pool.apply_async(print, (Unbuilt(error),)).get(TIMEOUT)
-    assert "unpack_message" in str(caught.value.__cause__)
-    assert pool.apply(os.getpid) == worker
-    assert_goes_on(pool)
-
-
-@pytest.mark.parametrize("kind", ["Tasks", "Results"])
-def test_what_is_lost_and_has_no_number_is_passed_over(fork, kind):
-    queue = getattr(pools, kind)(ctx=fork)
+@pytest.mark.parametrize("kind", [pools.Tasks, pools.Results])
+def test_what_is_lost_and_has_no_number_is_passed_over_and_the_end_is_not(fork, kind):
+    queue, helped = kind(ctx=fork), threading.current_thread()
     queue.put(Unbuilt(OSError()))
     queue.put(None)
     assert queue.get() is None
-    queue.close()
-
-
-@pytest.mark.parametrize("kind", ["Tasks", "Results"])
-def test_end_of_the_pipe_is_the_end(fork, kind):
-    queue = getattr(pools, kind)(ctx=fork)
     queue._writer.close()
     with pytest.raises(EOFError):
         queue.get()
-    helped = threading.current_thread()
     assert pools.Pool._help_stuff_finish(queue, helped, 1) is None
     queue._reader.close()
     with pytest.raises(OSError, match="closed"):
@@ -227,8 +207,7 @@ NUMBERS = [(0, 0), (1, 255), (256, 65_535), (65_536, 2**31 - 1), (2**31, 2**70)]
 @pytest.mark.parametrize("numbers", NUMBERS)
 @pytest.mark.parametrize("size", SIZES)
 def test_job_and_index_are_known_of_what_is_lost(fork, numbers, size):
-    text = "x" * size
-    error = KeyError(*numbers)
+    text, error = "x" * size, KeyError(*numbers)
     queue = pools.Results(ctx=fork)
     queue.put((*numbers, (True, [text, Unbuilt(error)])))
     job, index, (succeeded, found) = queue.get()
@@ -239,5 +218,3 @@ def test_job_and_index_are_known_of_what_is_lost(fork, numbers, size):
     assert (job, index, names) == (*numbers, {})
     with pytest.raises(KeyError):
         function(*arguments)
-    queue.close()
-    tasks.close()

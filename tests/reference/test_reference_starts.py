@@ -9,11 +9,7 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 
-
-@pytest.fixture(params=["spawn", "forkserver"])
-def fresh(request):
-    """A start method whose children inherit nothing that they are not given."""
-    return mp.get_context(request.param)
+LONG = "x" * 1_000_000  # more than a pipe takes
 
 
 class Apart:
@@ -26,23 +22,26 @@ class Apart:
         return pickle.loads, (bytes(ForkingPickler.dumps(self.content)),)
 
 
-def test_a_descriptor_can_be_among_the_arguments_several_times(fresh):
-    ours, theirs = fresh.Pipe()
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_arguments_may_be_long_and_have_a_descriptor_several_times(method):
+    context = mp.get_context(method)
+    ours, theirs = context.Pipe()
     tensor = sharedtensor.ones(1).share_memory_()
     arguments = [Apart(each) for each in (theirs, theirs, tensor, tensor)]
-    process = fresh.Process(target=answer, args=arguments)
+    process = context.Process(target=answer, args=(LONG, *arguments, LONG))
     process.start()
     theirs.close()
-    assert [ours.recv(), ours.recv()] == [1.0, 1.0]
+    assert [ours.recv(), ours.recv()] == [[1.0, 2_000_000]] * 2
     with pytest.raises(EOFError):
         ours.recv()
     process.join()
     assert process.exitcode == 0
 
 
-def answer(first, second, *tensors):
+def answer(text, first, second, *others):
+    *tensors, long = others
     for end, tensor in zip((first, second), tensors, strict=True):
-        end.send(float(tensor.numpy()[0]))
+        end.send([float(tensor.numpy()[0]), len(text + long)])
         end.close()
 
 
@@ -65,18 +64,6 @@ def test_start_returns_though_the_child_ends_before_it_has_read_its_arguments(tm
     command = [sys.executable, program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
-
-
-def test_long_arguments_arrive(fresh):
-    tensor, text = sharedtensor.zeros(1).share_memory_(), "x" * 1_000_000
-    process = fresh.Process(target=write_length, args=(text, tensor, text))
-    process.start()
-    process.join()
-    assert tensor.tolist() == [2_000_000.0]
-
-
-def write_length(first, tensor, second):
-    tensor[0] = len(first) + len(second)
 
 
 PRINTS = """

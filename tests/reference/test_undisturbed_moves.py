@@ -5,11 +5,13 @@ function begins, where a call has returned, and where a loop begins again. So no
 is missed.
 """
 
+import contextlib
 import dis
 import functools
 import gc
 import itertools
 import mmap
+import os
 import signal
 import sys
 import threading
@@ -18,6 +20,7 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import eventually, own_names
+from interrupts import MOST_CALLS, interrupted_at
 from sharedtensor import memory, protocol, segments, state, storage, strategies
 
 MOVERS = {module.__file__ for module in (memory, protocol, segments, state, strategies)}
@@ -104,7 +107,7 @@ def send_together(tensors):
 
 @pytest.mark.parametrize("move", [share_alone, send_together])
 def test_what_a_handler_sends_while_it_moves_is_one_memory_or_refused(
-    strategy, threads, handler, move
+    strategy, handler, move
 ):
     refused = sent = 0
     for place in itertools.count():
@@ -146,7 +149,7 @@ def test_what_a_handler_sends_while_it_moves_is_one_memory_or_refused(
     ],
 )
 def test_what_a_handler_writes_while_a_storage_moves_stays(
-    strategy, threads, handler, move, part, monkeypatch
+    threads, handler, move, part, monkeypatch
 ):
     """Also where one write into the segment does not take all of it."""
     monkeypatch.setattr(memory, "LARGEST_WRITE", part)
@@ -168,7 +171,7 @@ def test_what_a_handler_writes_while_a_storage_moves_stays(
             break
 
 
-def test_handler_sends_others_while_a_storage_moves(strategy, threads, handler):
+def test_handler_sends_others_while_a_storage_moves(strategy, handler):
     for place in itertools.count():
         moving, others = sharedtensor.arange(3), [sharedtensor.arange(4), "and"]
         ours, theirs = mp.Pipe()
@@ -186,9 +189,7 @@ def test_handler_sends_others_while_a_storage_moves(strategy, threads, handler):
         assert moving.tolist() == [0, 1, 2]
 
 
-def test_move_that_its_handler_was_refused_can_be_made_again(
-    strategy, handler, monkeypatch
-):
+def test_move_that_its_handler_was_refused_can_be_made_again(handler, monkeypatch):
     """The handler lets the error through, and so does the call that it interrupts."""
     tensor, move = sharedtensor.arange(3), memory.move
 
@@ -207,9 +208,7 @@ def test_move_that_its_handler_was_refused_can_be_made_again(
 
 
 @pytest.mark.parametrize("is_resized_by_the_handler", [False, True])
-def test_storage_is_not_resized_and_shared_at_once(
-    strategy, handler, is_resized_by_the_handler
-):
+def test_storage_is_not_resized_and_shared_at_once(handler, is_resized_by_the_handler):
     refused = 0
     for place in itertools.count():
         tensor = sharedtensor.arange(3, dtype="int64")
@@ -242,9 +241,7 @@ def test_storage_is_not_resized_and_shared_at_once(
     assert refused
 
 
-def test_storage_that_another_thread_shares_meanwhile_is_not_resized(
-    strategy, monkeypatch
-):
+def test_storage_that_another_thread_shares_meanwhile_is_not_resized(monkeypatch):
     """The thread that resizes waits for the lock before the move ends."""
     tensor = sharedtensor.arange(3)
     asked, errors = threading.Event(), []
@@ -281,3 +278,40 @@ def test_storage_that_another_thread_shares_meanwhile_is_not_resized(
     arrived = as_another_process(send_together([tensor]).recv)[0]
     tensor[0] = 7
     assert arrived.tolist() == [7, 1, 2]
+
+
+class LastIsRefused(memory.Group):
+    """Memories of which the last cannot be mapped: it begins within a page."""
+
+    __slots__ = ()
+
+    @property
+    def pieces(self):
+        """What moves, to impossible places in the end."""
+        *pieces, last = super().pieces
+        return [*pieces, last._replace(offset=last.offset + 8)]
+
+
+def test_an_interrupted_move_of_several_that_is_refused_leaves_all_private(threads):
+    """Some of them are mapped before the last is refused. Clauses FAIL-6, THREAD-6."""
+    refused, has_come = 0, True
+    for place in range(1, MOST_CALLS):
+        tensors = [sharedtensor.arange(3) for _ in range(5)][::2]  # no neighbours
+        group = LastIsRefused([tensor.storage.memory for tensor in tensors])
+        assert len(group.pieces) > 1
+        fd = os.memfd_create("segment")
+
+        def move(group=group, fd=fd):
+            nonlocal refused
+            with contextlib.suppress(OSError):
+                memory.move(group, fd, ())
+            refused += 1
+
+        has_come = interrupted_at(place, move)
+        os.pwrite(fd, b"\xff" * group.nbytes, 0)
+        os.close(fd)
+        assert [tensor.tolist() for tensor in tensors] == [[0, 1, 2]] * 3, place
+        if not has_come:
+            break
+    assert not has_come
+    assert refused

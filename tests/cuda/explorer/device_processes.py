@@ -14,7 +14,6 @@ import contextlib
 import inspect
 import re
 import sys
-import threading
 import types
 import warnings
 from collections import Counter
@@ -30,7 +29,14 @@ from device_world import (
     Memory,
     World,
 )
-from interleavings import Choice, Violation
+from interleavings import (
+    Choice,
+    Killed,
+    Machine,
+    Process,
+    Violation,
+    current_process,
+)
 from sharedtensor.cuda import counts, protocol
 from sharedtensor.cuda.driver import Driver
 from sharedtensor.cuda.errors import (
@@ -42,84 +48,49 @@ from sharedtensor.cuda.liveness import Identity
 from sharedtensor.cuda.shared_file import Address
 from sharedtensor.cuda.state import DeviceState, DeviceStorage, Message
 
-Ready = Callable[[], bool]
 SLOTS = 3
 START = 1  # the start time of every process: no pid is used again here
 
 
-class Killed(BaseException):
-    """Ends the thread of a process that was killed."""
-
-
-class Process:
-    """One process: its thread, its state of the protocol, and what it has observed.
-
-    `can_step`, `step` and `kill` run in the scheduler's thread. The program, and the
-    methods from `point` on, run in the thread of the process.
-    """
+class DeviceProcess(Process):
+    """One process: its program, and its state of the protocol."""
 
     def __init__(
-        self, machine: Machine, name: str, program: Callable[[Process], None]
+        self,
+        machine: DeviceMachine,
+        name: str,
+        program: Callable[[DeviceProcess], None],
     ) -> None:
         self.machine = machine
         self.world = machine.world
-        self.name = name
         self.program = program
         self.pid = len(machine.processes) + 1
         self.state = DeviceState(ModelDriver(self))
-        self.has_dropped = self.is_over = self.was_killed = False
-        self.history: object = name
-        self.label = "starts"
-        self.ready: Ready | None = None
+        self.has_dropped = False
         self.name_counts: Counter[str] = Counter()
-        self._turn, self._returned = threading.Lock(), threading.Lock()
-        self._turn.acquire()
-        self._returned.acquire()
         machine.processes[name] = self
         self.world.add(name)
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def can_step(self) -> bool:
-        """Return whether the process can do its next operation."""
-        return not self.is_over and (self.ready is None or self.ready())
-
-    def step(self) -> None:
-        """Do one operation, and continue to the next point."""
-        self.history = hash((self.history, self.label))
-        self._resume()
+        super().__init__(name)
 
     def kill(self) -> None:
-        """Kill the process where it waits. What its thread does later has no effect."""
-        self.was_killed = True
+        self.was_killed = True  # what its thread does from here on has no effect
         self.world.end(self.name)
-        self._resume()
+        super().kill()
 
-    def _resume(self) -> None:
-        self._turn.release()
-        self._returned.acquire()
-
-    def _run(self) -> None:
-        _of_thread.process = self
-        self._turn.acquire()
+    def work(self) -> None:
+        sys.settrace(_traced)
         try:
-            if not self.was_killed:
-                sys.settrace(_traced)
-                self.program(self)
-                self.has_dropped = True
-                self.point("exits")
-                protocol.shut_down(self.state)
-        except (Killed, Violation):
-            pass
-        except Exception as error:
-            self.record_failure(error)
+            self.program(self)
+            self.has_dropped = True
+            self.point("exits")
+            protocol.shut_down(self.state)
         finally:
             sys.settrace(None)
-            self.is_over = True
-            self.world.end(self.name)
-            self._returned.release()
 
-    def record_failure(self, error: Exception) -> None:
+    def end(self) -> None:
+        self.world.end(self.name)
+
+    def fail(self, error: Exception) -> None:
         """Record an exception of an operation as a violation.
 
         Exceptions after the process was killed do not count.
@@ -129,23 +100,6 @@ class Process:
         with contextlib.suppress(Violation):
             what = f"{self.name} at {self.label!r}: {type(error).__name__}: {error}"
             self.world.record_violation("nobody_fails", what)
-
-    def point(self, label: str, ready: Ready | None = None) -> None:
-        """Let other processes run before the next operation of this one."""
-        if self.was_killed:
-            raise Killed
-        self.label, self.ready = label, ready
-        self._returned.release()
-        self._turn.acquire()
-        if self.was_killed:
-            raise Killed
-
-    def observe(self, observed: object) -> None:
-        """Add the result of an operation to the history.
-
-        A process is deterministic, so equal histories mean equal states.
-        """
-        self.history = hash((self.history, observed))
 
     def new_name(self, what: str) -> bytes:
         """Return a name for a new object, which does not depend on other processes."""
@@ -216,7 +170,7 @@ class Process:
             return protocol.receive(self.state, message)
         except (MakerGoneError, DeviceHandleError) as error:
             if not self.machine.any_ended({message.table.pid, message.sender.pid}):
-                self.record_failure(error)
+                self.fail(error)
             return None
 
     def wait_for(self, *names: str) -> None:
@@ -257,13 +211,13 @@ def unreceived_allocations(table: counts.CountTable) -> list[int]:
     """
     states = table.slots["state"].tolist()
     if {counts.TAKEN, counts.HELD} & set(states):
-        current_process().world.record_violation(
+        process_of_thread().world.record_violation(
             "all_is_given_back", "a slot is still held"
         )
     return [int(row["allocation"]) for row in table.slots if row["state"]]
 
 
-class Machine:
+class DeviceMachine(Machine):
     """A world with its processes, in the form that `interleavings.search` expects.
 
     Args:
@@ -271,29 +225,25 @@ class Machine:
         capacity: the number of allocations that fit on the device.
     """
 
+    processes: dict[str, DeviceProcess]
+
     def __init__(self, kills: int = 0, capacity: int = 3) -> None:
+        super().__init__()
         self.world = World(capacity)
         self.kills = kills
-        self.processes: dict[str, Process] = {}
-        self.steps = 0
 
-    def start(self, **programs: Callable[[Process], None]) -> None:
+    def start(self, **programs: Callable[[DeviceProcess], None]) -> None:
         """Start a process for each program."""
         for name, program in programs.items():
-            Process(self, name, program)
+            DeviceProcess(self, name, program)
 
     def any_ended(self, pids: set[int]) -> bool:
         """Return whether at least one of these processes has ended."""
         ended = {self.processes[name].pid for name in self.world.ended}
         return bool(pids & ended)
 
-    def choices(self) -> list[Choice]:
-        """Return what can happen next."""
-        processes = self.processes.items()
-        found = [("step", name) for name, process in processes if process.can_step()]
-        if self.world.kills < self.kills:
-            found += [("kill", name) for name, p in processes if not p.is_over]
-        return found
+    def may_die(self, process: Process) -> bool:
+        return self.world.kills < self.kills
 
     def take(self, choice: Choice) -> None:
         """Let a process do a step, or kill it.
@@ -301,13 +251,8 @@ class Machine:
         Raises:
             Violation: an invariant is violated.
         """
-        what, name = choice
-        self.steps += 1
-        if what == "kill":
-            self.world.kills += 1
-            self.processes[name].kill()
-        else:
-            self.processes[name].step()
+        self.world.kills += choice[0] == "kill"
+        super().take(choice)
         if self.world.violation:
             raise Violation(self.world.violation)
 
@@ -323,20 +268,11 @@ class Machine:
             said = ", ".join(f"{p.name} {p.label}" for p in waiting)
             raise Violation(f"nobody_waits: {said}")
 
-    def close(self) -> None:
-        """Kill the processes that still run, and wait for all threads."""
-        for process in self.processes.values():
-            if not process.is_over:
-                process.kill()
-            process.thread.join()
 
-
-_of_thread = threading.local()
-
-
-def current_process() -> Process:
+def process_of_thread() -> DeviceProcess:
     """Return the process of the current thread."""
-    found: Process = _of_thread.process
+    found = current_process()
+    assert isinstance(found, DeviceProcess)
     return found
 
 
@@ -348,7 +284,7 @@ class ModelDriver:
 
     name = identity = "model:0"
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: DeviceProcess) -> None:
         self._process = process
         self._world = process.world
         self._events: list[bytes] = []
@@ -477,21 +413,21 @@ class ModelFile:
 
     def __init__(self, token: bytes) -> None:
         self.token = token
-        self._file = current_process().world.files[token]
+        self._file = process_of_thread().world.files[token]
         self.memory = self._file.content
-        maker = current_process().machine.processes[self._file.maker]
+        maker = process_of_thread().machine.processes[self._file.maker]
         self.address = Address(maker.pid, 0, token)
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> ModelFile:
-        process = current_process()
+        process = process_of_thread()
         token = process.new_name(name)
         process.world.files[token] = File(process.name, bytearray(nbytes))
         return cls(token)
 
     @classmethod
     def join(cls, address: Address, name: str) -> ModelFile:
-        process = current_process()
+        process = process_of_thread()
         process.point("joins the counts of another")
         is_gone = process.machine.any_ended({address.pid})
         process.observe(is_gone)
@@ -499,13 +435,13 @@ class ModelFile:
             raise MakerGoneError("the maker of the counts has ended")
         return cls(address.token)
 
-    def process(self) -> Process:
+    def process(self) -> DeviceProcess:
         """Return the process that uses the file in the current thread."""
-        return current_process()
+        return process_of_thread()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        process = current_process()
+        process = process_of_thread()
         process.point("locks the counts", lambda: not self._file.locked_by)
         self._file.locked_by = process.name
         try:
@@ -517,12 +453,12 @@ class ModelFile:
 
 def own_identity() -> Identity:
     """Return the identity of the process of the current thread."""
-    return Identity(current_process().pid, START)
+    return Identity(process_of_thread().pid, START)
 
 
 def is_alive(pid: int, start: int) -> bool:
     """Return whether a process lives; `start` is not used."""
-    return not current_process().machine.any_ended({pid})
+    return not process_of_thread().machine.any_ended({pid})
 
 
 def _lines_with_slots() -> set[int]:
@@ -543,7 +479,7 @@ def _traced(frame: types.FrameType, event: str, argument: Any) -> Any:
 def _line(frame: types.FrameType, event: str, argument: Any) -> Any:
     """Insert a point before each line that touches a slot."""
     if event == "line" and frame.f_lineno in _SLOT_LINES:
-        process = current_process()
+        process = process_of_thread()
         process.point(f"{frame.f_code.co_name}, line {frame.f_lineno}")
         process.observe(tuple(bytes(f.content) for f in process.world.files.values()))
         process.observe(frozenset(process.world.ended))
@@ -553,7 +489,7 @@ def _line(frame: types.FrameType, event: str, argument: Any) -> Any:
 def _unraisable(seen: Any) -> None:
     """Record an exception in a finalizer, which Python does not raise."""
     if not isinstance(seen.exc_value, Killed | Violation):
-        current_process().record_failure(seen.exc_value)
+        process_of_thread().fail(seen.exc_value)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from device_processes import Machine, Process
+from device_processes import DeviceMachine, DeviceProcess
 from sharedtensor.cuda import protocol
 from sharedtensor.cuda.errors import DeviceError
 
-Scenario = Callable[[Machine], None]
-Program = Callable[[Process], None]
+Scenario = Callable[[DeviceMachine], None]
+Program = Callable[[DeviceProcess], None]
 
 
 def makes_for(*to: str, also: str = "") -> Program:
@@ -22,7 +22,7 @@ def makes_for(*to: str, also: str = "") -> Program:
     occurs twice in `to` gets two messages.
     """
 
-    def program(me: Process) -> None:
+    def program(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, *to)
         del made
@@ -35,7 +35,7 @@ def makes_for(*to: str, also: str = "") -> Program:
 def reads(*senders: str, value: int = 1) -> Program:
     """Return a program that receives from each sender, reads, and drops the tensor."""
 
-    def program(me: Process) -> None:
+    def program(me: DeviceProcess) -> None:
         for sender in senders:
             got = me.receive(sender)
             me.expect(got, value)
@@ -47,29 +47,29 @@ def reads(*senders: str, value: int = 1) -> Program:
 def passes_on(to: str) -> Program:
     """Return a program that receives from the maker `a`, sends on, and drops."""
 
-    def program(me: Process) -> None:
+    def program(me: DeviceProcess) -> None:
         got = me.receive("a")
         me.send(got, to)
 
     return program
 
 
-def one_sends(machine: Machine) -> None:
+def one_sends(machine: DeviceMachine) -> None:
     """One makes a tensor, sends it and drops it; the other reads and drops it."""
 
     machine.start(a=makes_for("b"), b=reads("a"))
 
 
-def one_sends_twice(machine: Machine) -> None:
+def one_sends_twice(machine: DeviceMachine) -> None:
     """One sends a tensor twice; the other drops one of them before it has the other."""
 
     machine.start(a=makes_for("b", "b"), b=reads("a", "a"))
 
 
-def one_sends_again_and_writes(machine: Machine) -> None:
+def one_sends_again_and_writes(machine: DeviceMachine) -> None:
     """One sends, makes another tensor in place of it, and sends that."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, "b")
         del made
@@ -79,7 +79,7 @@ def one_sends_again_and_writes(machine: Machine) -> None:
         me.wait_for("b")
         me.collect_all()
 
-    def receiver(me: Process) -> None:
+    def receiver(me: DeviceProcess) -> None:
         for value in (1, 2):
             got = me.receive("a")
             me.expect(got, value)
@@ -88,10 +88,10 @@ def one_sends_again_and_writes(machine: Machine) -> None:
     machine.start(a=maker, b=receiver)
 
 
-def both_write(machine: Machine) -> None:
+def both_write(machine: DeviceMachine) -> None:
     """The receiver writes and drops at once; the maker makes another tensor then."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, "b")
         del made
@@ -101,23 +101,23 @@ def both_write(machine: Machine) -> None:
         del other
         me.collect_all()
 
-    def receiver(me: Process) -> None:
+    def receiver(me: DeviceProcess) -> None:
         got = me.receive("a")
         me.write(got, 3)
 
     machine.start(a=maker, b=receiver)
 
 
-def room_is_short(machine: Machine) -> None:
+def room_is_short(machine: DeviceMachine) -> None:
     """One makes a tensor where the only place was sent, and given back."""
     machine.world.capacity = 1
     one_sends_again_after(machine)
 
 
-def one_sends_again_after(machine: Machine) -> None:
+def one_sends_again_after(machine: DeviceMachine) -> None:
     """One sends, waits until the other has dropped, and makes another tensor."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, "b")
         del made
@@ -131,10 +131,10 @@ def one_sends_again_after(machine: Machine) -> None:
     machine.start(a=maker, b=reads("a"))
 
 
-def one_drops_at_once(machine: Machine) -> None:
+def one_drops_at_once(machine: DeviceMachine) -> None:
     """One makes a tensor and drops it, and sends another one that lies there then."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         del made
         other = me.make(2)
@@ -146,16 +146,16 @@ def one_drops_at_once(machine: Machine) -> None:
     machine.start(a=maker, b=reads("a", value=2))
 
 
-def two_send(machine: Machine) -> None:
+def two_send(machine: DeviceMachine) -> None:
     """The maker sends to a second and a third; the second sends on to the third."""
 
     machine.start(a=makes_for("b", "c"), b=passes_on("c"), c=reads("a", "b"))
 
 
-def two_receive(machine: Machine) -> None:
+def two_receive(machine: DeviceMachine) -> None:
     """One sends to two others and drops, and collects when one of them has dropped."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, "b", "c")
         del made
@@ -167,16 +167,16 @@ def two_receive(machine: Machine) -> None:
     machine.start(a=maker, b=reads("a"), c=reads("a"))
 
 
-def one_passes_on(machine: Machine) -> None:
+def one_passes_on(machine: DeviceMachine) -> None:
     """One sends and drops; a second sends on and drops; a third reads."""
 
     machine.start(a=makes_for("b", also="c"), b=passes_on("c"), c=reads("b"))
 
 
-def one_of_two_is_sent_on(machine: Machine) -> None:
+def one_of_two_is_sent_on(machine: DeviceMachine) -> None:
     """One sends two tensors; a second drops one and sends the other on to a third."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         first, second = me.make(1), me.make(1)
         me.send(first, "b")
         me.send(second, "b")
@@ -186,7 +186,7 @@ def one_of_two_is_sent_on(machine: Machine) -> None:
         me.wait_for("c")
         me.collect_all()
 
-    def second_one(me: Process) -> None:
+    def second_one(me: DeviceProcess) -> None:
         first, second = me.receive("a"), me.receive("a")
         del first
         me.send(second, "c")
@@ -194,10 +194,10 @@ def one_of_two_is_sent_on(machine: Machine) -> None:
     machine.start(a=maker, b=second_one, c=reads("b"))
 
 
-def it_comes_home(machine: Machine) -> None:
+def it_comes_home(machine: DeviceMachine) -> None:
     """One sends and drops; the other sends it back; the maker reads its own memory."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, "b")
         del made
@@ -210,14 +210,14 @@ def it_comes_home(machine: Machine) -> None:
     machine.start(a=maker, b=passes_on("a"))
 
 
-def the_maker_ends(machine: Machine) -> None:
+def the_maker_ends(machine: DeviceMachine) -> None:
     """The maker ends while the other may have its tensor, which shares its own then."""
 
-    def maker(me: Process) -> None:
+    def maker(me: DeviceProcess) -> None:
         made = me.make(1)
         me.send(made, "b")
 
-    def receiver(me: Process) -> None:
+    def receiver(me: DeviceProcess) -> None:
         got = me.receive("a")
         del got
         own = me.make(2)
@@ -228,10 +228,10 @@ def the_maker_ends(machine: Machine) -> None:
     machine.start(a=maker, b=receiver)
 
 
-def a_message_is_built_twice(machine: Machine) -> None:
+def a_message_is_built_twice(machine: DeviceMachine) -> None:
     """The receiver builds its message a second time, which is refused."""
 
-    def receiver(me: Process) -> None:
+    def receiver(me: DeviceProcess) -> None:
         message = me.next_message("a")
         if message is None:
             return

@@ -13,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import interleavings
-from device_processes import Machine, simulated
+from device_processes import DeviceMachine, simulated
 from device_programs import Scenario
 from interleavings import Choice, Found
 
 
-def start_scenario(scenario: Scenario, kills: int) -> Machine:
+def start_scenario(scenario: Scenario, kills: int) -> DeviceMachine:
     """Return a machine on which a scenario has been started."""
-    machine = Machine(kills)
+    machine = DeviceMachine(kills)
     scenario(machine)
     return machine
 
