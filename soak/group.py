@@ -1,14 +1,16 @@
 """Controls a group of processes that share tensors and send them in a ring.
 
-`kills.py` kills members of the group, and `hostile.py` removes resources that they
-need. The controller is not a member. It starts the members (see `kills_group`), orders
-them to work, and checks their reports: survivors answer in time, every value was right,
-and every error belongs to the package or says that another process has ended. At the
-end, the members leave or are killed, and nothing may be left of them.
+`rounds.py` counts what the group holds, `kills.py` kills members of it, and
+`hostile.py` removes resources that they need. The controller is not a member. It starts
+the members (see `sharer`), orders them to work, and checks their reports: survivors
+answer in time, every value was right, and every error belongs to the package or says
+that another process has ended. At the end, the members leave or are killed, and nothing
+may be left of them.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -18,16 +20,18 @@ import socket
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import records
 from records import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.process_tree import has_ended, wait_until
 
-GROUP = Path(__file__).with_name("kills_group.py")
+GROUP = Path(__file__).with_name("sharer.py")
 STRATEGIES = ("file_descriptor", "file_system")
 CHANNELS = ("queue", "simple_queue", "pipe")
 SPAWNED = 8  # one of this many episodes uses spawned processes
@@ -115,7 +119,7 @@ class Group:
         self.sandbox.start(*command, env=environment, stdout=self.log, stderr=self.log)
         for _ in self.plan.channels:
             self.accept_member()
-        self.work(seed=self.plan.number)
+        self.work(f"{self.plan.number} start")
 
     def accept_member(self) -> None:
         """Accept the connection of a member and its first message."""
@@ -149,18 +153,45 @@ class Group:
         report: dict[str, Any] = json.loads(message)
         return report
 
-    def work(self, seed: int) -> None:
+    def work(self, seed: object) -> None:
         """Have all members work once."""
         for place in self.members:
-            order = {"do": "work", "operations": OPERATIONS}
-            self.send_order(place, **order, seed=f"{seed}/{place}")
+            self.order_work(place, seed)
         self.collect()
 
-    def drain(self) -> None:
-        """Have all members receive the messages that are there, and send none."""
+    def order_work(
+        self, place: int, seed: object, operations: int = OPERATIONS
+    ) -> None:
+        """Order a member to work."""
+        words = {"operations": operations, "seed": f"{seed}/{place}"}
+        self.send_order(place, do="work", **words)
+
+    def have_all(self, what: str) -> None:
+        """Have all members receive the messages that are there, and send none.
+
+        Args:
+            what: ``drain``, or ``settle`` if they also have to drop what they hold.
+        """
         for place in self.members:
-            self.send_order(place, do="drain")
+            self.send_order(place, do=what)
         self.collect()
+
+    def kill(self, *places: int, managers: bool = False) -> None:
+        """Kill members, or the managers with them, and wait for their ends."""
+        victims = self.managers() if managers else []
+        for place in places:
+            victims.append(self.pids.pop(place))
+            self.members.pop(place).close()
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        if not wait_until(lambda: all(map(has_ended, victims)), DEADLINE):
+            raise NotHeld("a process that was killed did not die")
+
+    def replace(self, place: int) -> None:
+        """Have the owner start a process in a place that is vacant."""
+        self.send_order(0, do="replace", vacant=place)
+        self.accept_member()
 
     def collect(self) -> None:
         """Receive the members' reports and check them."""
@@ -172,14 +203,10 @@ class Group:
             self.errors.update(report["errors"])
 
     def managers(self) -> list[int]:
-        """Return the managers: several members may have started one at once.
-
-        Raises `NotHeld` if there is none.
-        """
-        found = self.sandbox.managers()
-        if not found:
+        """Return the managers: several members may have started one at once."""
+        if self.plan.is_managed and not (found := self.sandbox.managers()):
             raise NotHeld("there was no manager at work")
-        return found
+        return found if self.plan.is_managed else []
 
     # The end
 
@@ -198,3 +225,40 @@ class Group:
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
         text = self.log.read().decode(errors="replace").strip()
         return f"; the group wrote:\n{text}" if text else ""
+
+
+# Episodes: groups with troubles that depend on the seed and the episode's number
+
+
+def episode_options(parser: records.Parser) -> None:
+    """Add the options that choose episodes."""
+    text = "the seed of all random choices (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=1, help=text)
+    text = "run only this episode"
+    parser.add_argument("--only", type=int, metavar="EPISODE", help=text)
+    text = "apply this mutant to the reference; the run then has to fail"
+    parser.add_argument("--mutant", default="", help=text)
+
+
+@contextmanager
+def repeatable(
+    group: Group, given: argparse.Namespace, script: str
+) -> Iterator[list[str]]:
+    """Tell in a `NotHeld` from the block where it was and how to repeat the episode.
+
+    Yields a list for what the block does; its last item is told.
+    """
+    doing, plan = ["its start"], group.plan
+    try:
+        with group:
+            try:
+                yield doing
+            except NotHeld as error:
+                raise NotHeld(f"{error}{group.end_of_log()}") from None
+    except NotHeld as error:
+        mutant = f" --mutant {given.mutant}" if given.mutant else ""
+        raise NotHeld(
+            f"In episode {plan.number} ({plan.strategy}, {plan.start_method}) at "
+            f"{doing[-1]}: {error}\nRepeat it with: python soak/{script}.py --seed "
+            f"{given.seed} --only {plan.number}{mutant}"
+        ) from None

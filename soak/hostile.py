@@ -1,6 +1,6 @@
 """Removes resources that sharing processes need, and restores them.
 
-In each episode, a group of processes (see `kills_group`) shares tensors, sends them in
+In each episode, a group of processes (see `sharer`) shares tensors, sends them in
 a ring and verifies them. This process, which is not a member, makes their environment
 hostile in several ways, one after another: all are stopped and continued, descriptors
 run out, `/dev/shm` is full or replaced, no process can be started while the manager is
@@ -36,7 +36,17 @@ from typing import Any
 
 import cgroups
 import records
-from group import DEADLINE, GRACE, OPERATIONS, UNTIL_KILLED, Group, Plan, planned
+from group import (
+    DEADLINE,
+    GRACE,
+    OPERATIONS,
+    UNTIL_KILLED,
+    Group,
+    Plan,
+    episode_options,
+    planned,
+    repeatable,
+)
 from records import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.harness.process_tree import SHM, has_ended, wait_until
@@ -60,20 +70,6 @@ class HostileGroup(Group):
         self.of_killed: list[Path] = []
         self.done: Counter[str] = Counter()
 
-    def run(self, hardships: list[str]) -> None:
-        """Start the group, apply the hardships, end it. Raises `NotHeld`."""
-        with self:
-            doing = "its start"
-            try:
-                self.start()
-                for doing in hardships:
-                    HARDSHIPS[doing](self)
-                    self.work_on()
-                    self.done[doing] += 1
-                self.end()
-            except NotHeld as error:
-                raise NotHeld(f"at {doing}: {error}{self.end_of_log()}") from None
-
     def work_while(self, hardship: AbstractContextManager[Any]) -> None:
         """Work during a hardship for its duration, and at least some rounds."""
         until = time.monotonic() + self.hold
@@ -90,7 +86,7 @@ class HostileGroup(Group):
         tensor that was lost with its file or its sender can also cause an error later,
         in a process that holds a tensor from before and sends it on.
         """
-        self.drain()
+        self.have_all("drain")
         for _ in range(DRAINED):
             self.work(next(self.seeds))
         before, errors = self.counts.copy(), self.errors.copy()
@@ -124,9 +120,9 @@ class HostileGroup(Group):
 def all_are_stopped(group: HostileGroup) -> None:
     """All processes are stopped at work, and continued in another order."""
     everybody = group.everybody()
+    seed = next(group.seeds)
     for place in group.members:
-        words = {"do": "work", "operations": OPERATIONS}
-        group.send_order(place, **words, seed=f"{next(group.seeds)}/{place}")
+        group.order_work(place, seed)
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -220,18 +216,17 @@ def out_of_memory(group: HostileGroup) -> None:
             stack.enter_context(cgroups.limited("memory", SMALL, [victim]))
         except OSError as error:
             raise NotHeld(f"no control group can be made: {error}") from None
+        seed = next(group.seeds)
         for other in group.members:
             count = UNTIL_KILLED if other == place else OPERATIONS
-            words = {"do": "work", "operations": count}
-            group.send_order(other, **words, seed=f"{next(group.seeds)}/{other}")
+            group.order_work(other, seed, count)
         if not wait_until(lambda: has_ended(victim), DEADLINE):
             raise NotHeld("the kernel killed nobody")
         group.pids.pop(place)
         group.members.pop(place).close()
         group.collect()
     group.forgives = True  # its messages are lost with it
-    group.send_order(0, do="replace", vacant=place)
-    group.accept_member()
+    group.replace(place)
 
 
 def container_ends(group: HostileGroup) -> None:
@@ -239,16 +234,7 @@ def container_ends(group: HostileGroup) -> None:
 
     What they leave behind is there while the next group works, and must not disturb it.
     """
-    killed = group.everybody()
-    for pid in killed:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    if not wait_until(lambda: all(map(has_ended, killed)), DEADLINE):
-        raise NotHeld("not all of them died")
-    for connection in group.members.values():
-        connection.close()
-    group.members.clear()
-    group.pids.clear()
+    group.kill(*group.members, managers=True)
     names = (Path(SHM, name) for name in group.sandbox.names())
     group.of_killed += [*names, *group.sandbox.folder.iterdir()]
     group.start()
@@ -306,13 +292,7 @@ def options() -> records.Parser:
         metavar="SECONDS",
         help="how long each hardship lasts (default: %(default)g)",
     )
-    text = "the seed of all random choices (default: %(default)s)"
-    parser.add_argument("--seed", type=int, default=1, help=text)
-    parser.add_argument(
-        "--only", type=int, metavar="EPISODE", help="run only this episode"
-    )
-    text = "apply this mutant to the reference; the run then has to fail"
-    parser.add_argument("--mutant", default="", help=text)
+    episode_options(parser)
     return parser
 
 
@@ -348,16 +328,15 @@ def run_episode(
     group: HostileGroup, chosen: list[str], given: argparse.Namespace
 ) -> None:
     """Run an episode. Raises `NotHeld` with the command that repeats it."""
-    plan = group.plan
-    try:
-        group.run(chosen)
-    except NotHeld as error:
-        mutant = f" --mutant {given.mutant}" if given.mutant else ""
-        raise NotHeld(
-            f"In episode {plan.number} ({plan.strategy}, {plan.start_method}) {error}"
-            f"\nRepeat it with: python soak/hostile.py --seed {given.seed} --only "
-            f"{plan.number}{mutant}"
-        ) from None
+    with repeatable(group, given, "hostile") as doing:
+        group.start()
+        for name in chosen:
+            doing.append(name)
+            HARDSHIPS[name](group)
+            group.work_on()
+            group.done[name] += 1
+        doing.append("the end")
+        group.end()
 
 
 if __name__ == "__main__":

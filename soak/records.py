@@ -22,7 +22,7 @@ STATUSES = (
     "130 interrupted."
 )
 WIDTH = 88
-PATHS = ("--out", "--python", "--daemon", "--add-to")
+PATHS = ("--out",)
 TOLD_EVERY = 10.0
 """Seconds between two lines of progress if the output is not a terminal."""
 
@@ -107,7 +107,7 @@ def run(
     """Do the work, write its record and print the result in one sentence.
 
     `work` fills in the record during the run and returns a sentence about what held, or
-    raises `NotHeld`. The duration of this run is added to the `seconds` in the record.
+    raises `NotHeld`.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser.parse_args(given)
@@ -120,8 +120,7 @@ def run(
     except KeyboardInterrupt:
         print(f"\n{parser.prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    seconds = round(record.get("seconds", 0) + seconds_since(began), 1)
-    record |= {"held": status == HELD, "seconds": seconds}
+    record |= {"held": status == HELD, "seconds": seconds_since(began)}
     if options.out is not None:
         write(options.out, record, parser)
     print(record["sentence"], file=sys.stderr if status else sys.stdout)
