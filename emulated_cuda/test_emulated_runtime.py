@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gpu_rules
 import pytest
 from cupy.cuda import runtime
 from requests_to_peers import call, fill, read, status, status_in_forked_child
@@ -156,10 +155,21 @@ def test_a_forked_child_is_refused(peer):
     assert peer.call(status_in_forked_child) == INITIALIZATION
 
 
-def test_the_rules_of_device_memory_hold_on_it():
-    found = gpu_rules.judge("cuda:0")
-    assert set(found.values()) == {"kept", "not checked"}, found
-    assert gpu_rules.main(["--device", "cuda:0"]) == 2, "it is not taken for a device"
+def test_a_new_allocation_at_an_old_address_has_another_handle():
+    handles = []
+    for _ in range(4):
+        pointer = runtime.malloc(2 * MIB)
+        handles.append(runtime.ipcGetMemHandle(pointer))
+        runtime.free(pointer)
+    assert len(set(handles)) == len(handles)
+
+
+def test_its_memory_is_finite():
+    before, total = runtime.memGetInfo()
+    assert status({}, "malloc", 2 * total) != 0
+    pointer = runtime.malloc(total // 16)
+    assert before - runtime.memGetInfo()[0] >= total // 16
+    runtime.free(pointer)
 
 
 def test_it_is_never_judged_as_cuda():
@@ -175,7 +185,7 @@ def test_the_facts_of_a_report_are_those_of_the_machine():
     assert found["runtimes"] == {"cupy": "13.0"}
 
 
-CI = Path(gpu_rules.__file__).parent
+CI = Path(__file__).parents[1] / "ci"
 
 
 def run_program(name, *options):
@@ -183,7 +193,7 @@ def run_program(name, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("name", ["gpu_rules.py", "send_cost.py", "gpu_fitness.py"])
+@pytest.mark.parametrize("name", ["send_cost.py", "gpu_fitness.py"])
 def test_programs_for_a_device_refuse_the_emulated_runtime(name):
     done = run_program(name)
     assert done.returncode == 2
