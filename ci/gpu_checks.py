@@ -176,12 +176,11 @@ def check(options: argparse.Namespace, out: Path, held: int) -> bool:
     summary = Summary(out, emulated=options.emulated, keep=bool(options.only))
     began = monotonic()
     chosen = [step for step in every if step.name in (options.only or [step.name])]
-    return all(
-        [
-            run_step(step, summary, options.budget - (monotonic() - began), held)
-            for step in chosen
-        ]
-    )
+    results = [
+        run_step(step, summary, options.budget - (monotonic() - began), held)
+        for step in chosen
+    ]
+    return all(results)
 
 
 def add_versions(python: str, file: Path, facts: dict[str, Any]) -> dict[str, Any]:

@@ -158,6 +158,7 @@ def examined(file: Path, *, emulated: bool) -> dict[str, Any]:
     if done.returncode:
         said = done.stderr.strip() or f"the check ended with status {done.returncode}."
         raise Unfit(said.partition(": ")[2] if said.startswith("This runner") else said)
+    print(done.stdout, end="", flush=True)
     found: dict[str, Any] = json.loads(file.read_text())
     return found
 
@@ -179,12 +180,9 @@ def refuse_unseen(python: str, implementation: str, device: str) -> None:
 
 def _asked(command: Sequence[object], what: str) -> subprocess.CompletedProcess[str]:
     arguments = [str(part) for part in command]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-    pipes["stderr"] = subprocess.PIPE
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": ASK_LIMIT}
     try:
-        return subprocess.run(
-            arguments, **pipes, text=True, timeout=ASK_LIMIT, check=False
-        )
+        return subprocess.run(arguments, stdin=subprocess.DEVNULL, check=False, **how)
     except subprocess.TimeoutExpired:
         raise Unfit(f"{what} does not answer within {ASK_LIMIT:g} s.") from None
     except OSError as error:

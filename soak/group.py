@@ -11,6 +11,7 @@ may be left of them.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -20,8 +21,8 @@ import socket
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -41,6 +42,7 @@ DEADLINE = 30.0  # seconds for the answer of a survivor
 GRACE = 5.0  # seconds until everything has to be gone; an option can change it
 MANAGER_GRACE = "0.2"
 LONGEST_REPORT = 1 << 16
+COUNTS = ("with_errors", "errors", "counts")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Group:
         self.sandbox, self.plan, self.grace = sandbox, plan, grace
         self.members: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
+        self.met: Counter[str] = Counter()
+        self.with_errors: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.resources = ExitStack()
@@ -230,35 +234,84 @@ class Group:
 # Episodes: groups with troubles that depend on the seed and the episode's number
 
 
-def episode_options(parser: records.Parser) -> None:
-    """Add the options that choose episodes."""
-    text = "the seed of all random choices (default: %(default)s)"
-    parser.add_argument("--seed", type=int, default=1, help=text)
-    text = "run only this episode"
-    parser.add_argument("--only", type=int, metavar="EPISODE", help=text)
-    text = "apply this mutant to the reference; the run then has to fail"
-    parser.add_argument("--mutant", default="", help=text)
+class Parser(records.Parser):
+    """A parser with the options that choose episodes."""
+
+    def __init__(self, description: str | None, **options: Any) -> None:
+        super().__init__(description, **options)
+        text = "the seed of all random choices (default: %(default)s)"
+        self.add_argument("--seed", type=int, default=1, help=text)
+        text = "run only this episode"
+        self.add_argument("--only", type=int, metavar="EPISODE", help=text)
+        text = "apply this mutant to the reference; the run then has to fail"
+        self.add_argument("--mutant", default="", help=text)
 
 
-@contextmanager
-def repeatable(
-    group: Group, given: argparse.Namespace, script: str
-) -> Iterator[list[str]]:
-    """Tell in a `NotHeld` from the block where it was and how to repeat the episode.
+@dataclass(frozen=True)
+class Troubles:
+    """What happens to groups, and how much of it is enough.
 
-    Yields a list for what the block does; its last item is told.
+    Args:
+        script: the name of the script, for the command that repeats an episode.
+        name: of the troubles in the record.
+        limit: how many troubles are enough; episodes if `by_episodes`.
+        of: returns a group that has not started, by the number of its episode, and the
+            troubles that it meets, by their names.
     """
-    doing, plan = ["its start"], group.plan
-    try:
+
+    script: str
+    name: str
+    limit: int
+    by_episodes: bool
+    of: Callable[[int], tuple[Group, Iterable[tuple[str, Callable[[], None]]]]]
+
+    def meet(self, given: argparse.Namespace, record: dict[str, Any]) -> int:
+        """Run episodes until it is enough; return their number.
+
+        The record gets what was counted. Raises `NotHeld`.
+        """
+        keys = {self.name: "met", **{key: key for key in COUNTS}}
+        totals = {key: Counter() for key in keys}
+        episodes: Counter[str] = Counter()
+        record |= {"seed": given.seed, "mutant": given.mutant}
+        record |= {**totals, "episodes": episodes}
+        what = "episodes" if self.by_episodes else self.name
+        progress = records.Progress(self.limit, what)
+        for number in itertools.count() if given.only is None else [given.only]:
+            counted = episodes if self.by_episodes else totals[self.name]
+            progress.at(counted.total())
+            if counted.total() >= self.limit:
+                break
+            group, troubles = self.of(number)
+            self.run_episode(given, group, troubles)
+            episodes[f"{group.plan.strategy}, {group.plan.start_method}"] += 1
+            for key, total in totals.items():
+                total.update(getattr(group, keys[key]))
+        progress.end()
+        return episodes.total()
+
+    def run_episode(
+        self,
+        given: argparse.Namespace,
+        group: Group,
+        troubles: Iterable[tuple[str, Callable[[], None]]],
+    ) -> None:
+        """Run an episode. Raises `NotHeld` with the command that repeats it."""
+        plan, name = group.plan, "its start"
         with group:
             try:
-                yield doing
+                group.start()
+                for name, meet in troubles:
+                    errors = group.errors.total()
+                    meet()
+                    group.met[name] += 1
+                    group.with_errors[name] += group.errors.total() > errors
+                group.end()
             except NotHeld as error:
-                raise NotHeld(f"{error}{group.end_of_log()}") from None
-    except NotHeld as error:
-        mutant = f" --mutant {given.mutant}" if given.mutant else ""
-        raise NotHeld(
-            f"In episode {plan.number} ({plan.strategy}, {plan.start_method}) at "
-            f"{doing[-1]}: {error}\nRepeat it with: python soak/{script}.py --seed "
-            f"{given.seed} --only {plan.number}{mutant}"
-        ) from None
+                mutant = f" --mutant {given.mutant}" if given.mutant else ""
+                raise NotHeld(
+                    f"In episode {plan.number} ({plan.strategy}, {plan.start_method}), "
+                    f"after {group.met.total()} {self.name}, at {name}: {error}"
+                    f"{group.end_of_log()}\nRepeat it with: python soak/{self.script}"
+                    f".py --seed {given.seed} --only {plan.number}{mutant}"
+                ) from None

@@ -28,9 +28,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,10 @@ from group import (
     OPERATIONS,
     UNTIL_KILLED,
     Group,
+    Parser,
     Plan,
-    episode_options,
+    Troubles,
     planned,
-    repeatable,
 )
 from records import NotHeld
 from sandbox import Sandbox
@@ -68,7 +68,11 @@ class HostileGroup(Group):
         self.seeds = iter(range(1, 1 << 30))
         self.forgives = False
         self.of_killed: list[Path] = []
-        self.done: Counter[str] = Counter()
+
+    def suffer(self, name: str) -> None:
+        """Meet a hardship, and work on afterwards."""
+        HARDSHIPS[name](self)
+        self.work_on()
 
     def work_while(self, hardship: AbstractContextManager[Any]) -> None:
         """Work during a hardship for its duration, and at least some rounds."""
@@ -280,63 +284,35 @@ def drawn(seed: int, number: int, impossible: dict[str, str]) -> tuple[Plan, lis
     return plan, [choose.choice(possible) for _ in range(IN_AN_EPISODE)]
 
 
-def options() -> records.Parser:
+def options() -> Parser:
     """Return the parser of the command line."""
-    parser = records.Parser(__doc__, prog="hostile")
+    parser = Parser(__doc__, prog="hostile")
+    add = parser.add_argument
     text = "how many episodes to run (default: %(default)s)"
-    parser.add_argument("--episodes", type=records.positive, default=60, help=text)
-    parser.add_argument(
-        "--hold",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="how long each hardship lasts (default: %(default)g)",
-    )
-    episode_options(parser)
+    add("--episodes", type=records.positive, default=60, help=text)
+    text = "how long each hardship lasts (default: %(default)g)"
+    add("--hold", type=float, default=1.0, metavar="SECONDS", help=text)
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Run the episodes; return the sentence of what held."""
-    hardships: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    numbers = range(given.episodes) if given.only is None else (given.only,)
-    progress = records.Progress(len(numbers), "episodes")
-    record |= {"seed": given.seed, "hold": given.hold, "mutant": given.mutant}
     with Sandbox() as sandbox:
         impossible = impossible_here(sandbox.has_private_shm)
-        record["not_done"] = impossible
-        for done, number in enumerate(numbers):
-            progress.at(done)
+
+        def episode(number: int) -> tuple[Group, Iterator[Any]]:
             plan, chosen = drawn(given.seed, number, impossible)
             group = HostileGroup(sandbox, plan, given.hold, given.mutant)
-            run_episode(group, chosen, given)
-            hardships.update(group.done)
-            errors.update(group.errors)
-            counts.update(group.counts)
-            record |= {"hardships": dict(hardships), "errors": dict(errors)}
-    progress.end()
+            return group, ((name, partial(group.suffer, name)) for name in chosen)
+
+        record |= {"hold": given.hold, "not_done": impossible}
+        episodes = Troubles("hostile", "hardships", given.episodes, True, episode)
+        count = episodes.meet(given, record)
     return (
-        f"{hardships.total()} times in {len(numbers)} episodes something was taken "
-        f"away and given back: nobody hung, all {counts['received']} messages that "
-        "were received were right, all worked on, and nothing was left."
+        f"{sum(record['hardships'].values())} times in {count} episodes something was "
+        f"taken away and given back: nobody hung, all {record['counts']['received']} "
+        "messages that were received were right, all worked on, and nothing was left."
     )
-
-
-def run_episode(
-    group: HostileGroup, chosen: list[str], given: argparse.Namespace
-) -> None:
-    """Run an episode. Raises `NotHeld` with the command that repeats it."""
-    with repeatable(group, given, "hostile") as doing:
-        group.start()
-        for name in chosen:
-            doing.append(name)
-            HARDSHIPS[name](group)
-            group.work_on()
-            group.done[name] += 1
-        doing.append("the end")
-        group.end()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def main(option, file):
         return int(os.environ["BACK"])
     gpus = [{"name": "A GPU"}]
     pathlib.Path(file).write_text(json.dumps({"extra": "cuda13", "devices": gpus}))
+    print("GPU 0: A GPU")
     return int(os.environ["FIT"])
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:3]))
@@ -114,6 +115,7 @@ def test_the_gate_is_open_where_all_of_it_says_so(gate):
     assert "--impl=mypkg --device=cuda --report=r.jsonl --case-limit" in device
     assert all(call.endswith("--case-limit=9 -x") for call in (cpu, device))
     assert decision.endswith("gate r-cpu.jsonl r.jsonl --require core,cuda")
+    assert "GPU 0: A GPU" in done.stdout
     assert "Judged on one GPU" in done.stdout
 
 

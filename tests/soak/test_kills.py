@@ -46,14 +46,14 @@ def test_episodes_on_a_broken_reference_do_not_hold(
 
 
 def test_plans_depend_on_seed_and_number_alone(scripts):
-    from kills import Episode
+    from kills import episode
 
-    episodes = [Episode.planned(1, number) for number in range(40)]
-    assert episodes == [Episode.planned(1, number) for number in range(40)]
-    assert episodes != [Episode.planned(2, number) for number in range(40)]
-    victims = {s.victim for episode in episodes for s in episode.strikes}
+    episodes = [episode(1, number) for number in range(40)]
+    assert episodes == [episode(1, number) for number in range(40)]
+    assert episodes != [episode(2, number) for number in range(40)]
+    victims = {strike.victim for _, strikes in episodes for strike in strikes}
     assert victims == {"owner", "peer", "manager"}
-    assert {episode.plan.start_method for episode in episodes} == {"fork", "spawn"}
+    assert {plan.start_method for plan, _ in episodes} == {"fork", "spawn"}
 
 
 def test_each_array_describes_itself(scripts):
@@ -148,7 +148,8 @@ def test_a_group_whose_controller_has_gone_ends(scripts, controller):
     with subprocess.Popen(command) as owner:
         try:
             for _ in config["channels"]:
-                listener.accept()[0].close()
+                with listener.accept()[0] as connection:
+                    assert b"place" in connection.recv(100)
             assert owner.wait(60) == 0
         finally:
             owner.kill()
