@@ -197,9 +197,9 @@ class Group:
         self.send_order(0, do="replace", vacant=place)
         self.accept_member()
 
-    def collect(self) -> None:
-        """Receive the members' reports and check them."""
-        for place in self.members:
+    def collect(self, *places: int) -> None:
+        """Receive the reports of members, or of all, and check them."""
+        for place in places or self.members:
             report = self.receive_report(place)
             if report["faults"]:
                 raise NotHeld(f"member {place} saw {report['faults'][0]}")
@@ -287,7 +287,6 @@ class Troubles:
             episodes[f"{group.plan.strategy}, {group.plan.start_method}"] += 1
             for key, total in totals.items():
                 total.update(getattr(group, keys[key]))
-        progress.end()
         return episodes.total()
 
     def run_episode(

@@ -127,7 +127,6 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
                 ) from None
             record["counts"] = dict(counts)
             progress.at(number + 1)
-    progress.end()
     return (
         f"{len(numbers)} runs were ended at random moments: their reports have all "
         f"{counts['told']} cases that were told, and nothing was left."

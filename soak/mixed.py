@@ -112,7 +112,6 @@ def turns(
         chosen = [one.format(choose.randrange(1, 10_000)) for one in chosen]
         found = one_run(runs, folder / "turn.json", script, chosen, LONGEST)
         yield {"script": script, **{key: found[key] for key in KEPT}}
-    progress.end()
 
 
 def ended(watched: Watched) -> list[Found]:

@@ -39,7 +39,7 @@ EXPECTED = (
     ConnectionResetError,
     queue.Empty,
 )
-OPERATIONS = {"take": 25, "make": 10, "look": 10, "drop": 5, "resend": 5, "refuse": 1}
+OPERATIONS = {"take": 30, "make": 10, "look": 10, "drop": 5, "resend": 5, "refuse": 1}
 KINDS = {"one": 8, "several": 4, "views": 4, "grad": 4, "bytes": 2, "many": 0.1}
 COUNTS = {"several": 3, "many": 300}
 FORWARDED = 0.4
@@ -101,6 +101,12 @@ class Member:
             if number == request.get("here"):
                 self.say(here=number)
             self.perform(self.chosen(OPERATIONS) if number else "make")
+
+    def flood(self, request: dict[str, Any]) -> None:
+        """Fill the channel, a queue, which then starts the thread that writes."""
+        payload = self.message("one")
+        for _ in range(request["count"]):
+            self.send(payload)
 
     def drain(self, request: dict[str, Any]) -> None:
         """Receive the messages that are there, and send none."""

@@ -108,7 +108,6 @@ def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
                 raise NotHeld(f"After run {len(record['runs'])} there is {left}.")
             if not is_flawless(run):
                 break
-    progress.end()
 
 
 def done_in(record: dict[str, Any]) -> int:
