@@ -22,6 +22,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import bounded
 import outcomes
 from outcomes import Outcome
 
@@ -125,6 +126,7 @@ def main() -> None:
     if chosen.releases:
         print(*(PEERS[name].release for name in names))
         return
+    bounded.end_with_signals()
     if different := [line for name in names for line in differences(name)]:
         sys.exit("\nThese pass on the standard library alone:\n" + "\n".join(different))
 
