@@ -556,7 +556,7 @@ RECORDS = "docs/reports/soak"
 
 @nox.session
 def soak_rounds(session: nox.Session) -> None:
-    """Ten thousand rounds under each strategy: nothing grows (some 5 minutes)."""
+    """A thousand rounds under each strategy: nothing grows (some 5 minutes)."""
     session.install("-e", ".")
     for strategy in ("file_descriptor", "file_system"):
         out = f"{RECORDS}/rounds-{strategy}.json"
@@ -585,18 +585,16 @@ def soak_loaded(session: nox.Session) -> None:
     """The suite twenty times on a busy machine: all pass (some 2 hours)."""
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/loaded.json"
-    session.run("python", "soak/loaded.py", out, *session.posargs)
+    session.run("python", "soak/suite.py", out, *session.posargs)
 
 
 @nox.session
 def soak_histories(session: nox.Session) -> None:
-    """A hundred thousand random histories with deaths (some hours on two cores).
-
-    `--add-to=docs/reports/soak/histories.json` goes on where that record ends.
-    """
+    """A hundred thousand random histories with deaths (some hours on two cores)."""
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/histories.json"
-    session.run("python", "soak/histories.py", out, *session.posargs)
+    options = ("--histories=100000", "--busy=0", *session.posargs)
+    session.run("python", "soak/suite.py", out, *options)
 
 
 @nox.session
@@ -623,4 +621,4 @@ def soak_shuffled(session: nox.Session) -> None:
     for workers, name in (("2", "shuffled"), ("0", "shuffled-n0")):
         out = f"--out={RECORDS}/{name}-{session.python}.json"
         count = f"--workers={workers}"
-        session.run("python", "soak/loaded.py", count, out, *options)
+        session.run("python", "soak/suite.py", count, out, *options)

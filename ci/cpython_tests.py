@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +34,9 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "soak"))
 
 import bounded
+import outcomes
 from circumstances import circumstances
+from outcomes import THE_END, Outcome, Outcomes
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 
@@ -47,7 +49,6 @@ LAST_IMPORT = "\nfrom multiprocessing import util\n"
 """After this line, the tests have imported all of `multiprocessing` by that name."""
 
 COPY = "_test_multiprocessing.py"  # some tests look for this name in a traceback
-THE_END = "(end of its process)"
 WRONG_USE = 4
 
 DROP_IN = '''"""The name `multiprocessing` as a program has it that uses the drop-in."""
@@ -82,6 +83,8 @@ channels = ["Queue", "JoinableQueue", "SimpleQueue"]
 multiprocessing.queues = overlay("multiprocessing.queues", channels)
 '''
 
+INSTALLED_TESTS = "test_installed.py"
+VARIABLE = "CPYTHON_TESTS_METHOD"
 INSTALLED = """import os
 
 import _test_multiprocessing
@@ -90,19 +93,9 @@ method = os.environ["CPYTHON_TESTS_METHOD"]
 _test_multiprocessing.install_tests_in_module_dict(globals(), method)
 """
 
-Outcomes = dict[str, "Outcome"]
-
 
 class WrongUse(Exception):
     """The tests cannot be run; the message is one sentence."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a test: pass, skip, fail, error, hang, crash or not run."""
-
-    kind: str
-    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,7 +245,7 @@ def prepare(folder: Path, tests: str) -> None:
         place = folder / subject
         place.mkdir()
         (place / COPY).write_text(text, encoding="utf-8")
-        (place / "installed_tests.py").write_text(INSTALLED, encoding="utf-8")
+        (place / INSTALLED_TESTS).write_text(INSTALLED, encoding="utf-8")
         (place / "drop_in.py").write_text(DROP_IN, encoding="utf-8")
         for program in original.parent.glob("mp_*.py"):  # some tests start them
             shutil.copy(program, place)
@@ -261,18 +254,25 @@ def prepare(folder: Path, tests: str) -> None:
 def run_method(folder: Path, method: str, limit: float, only: str) -> MethodRun:
     """Run the classes under one start method, each on both subjects in turn."""
     run = MethodRun(method)
-    for name, tests in listed(folder, method).items():
+    for name, tests in listed(folder / SUBJECTS[0], method).items():
         if only not in name:
             continue
         for subject in SUBJECTS:
-            seconds, outcomes = run_class(folder / subject, method, name, limit)
+            chosen = (f"{INSTALLED_TESTS}::{name}",)
+            place, variables = folder / subject, {VARIABLE: method}
+            seconds, of_nodes = outcomes.run(place, chosen, limit, **variables)
+            found = {short(node, name): each for node, each in of_nodes.items()}
             run.seconds[subject] += seconds
-            for test in (*tests, THE_END):
-                told = f"{name}.{test}"
-                run.outcomes[subject][told] = outcomes.get(told, Outcome("not run"))
-            print(f"{method} {subject} {name}: {in_words(outcomes)}, {seconds:g} s")
+            for test in (*tests, f"{name}.{THE_END}"):
+                run.outcomes[subject][test] = found.get(test, Outcome("not run"))
+            print(f"{method} {subject} {name}: {in_words(found)}, {seconds:g} s")
             sys.stdout.flush()
     return run
+
+
+def short(node: str, name: str) -> str:
+    """Return ``Class.test`` for a test, or for the end of the process of a class."""
+    return f"{name}.{THE_END}" if node == THE_END else ".".join(node.split("::")[1:])
 
 
 def in_words(outcomes: Outcomes) -> str:
@@ -287,75 +287,28 @@ def in_words(outcomes: Outcomes) -> str:
 
 
 def listed(folder: Path, method: str) -> dict[str, list[str]]:
-    """Return the classes and their tests.
+    """Return the classes and their tests, without those that only use threads.
+
+    Tests of `multiprocessing.dummy` have no processes, so a drop-in changes nothing.
 
     Raises:
         WrongUse: the tests cannot be imported.
     """
-    file = folder / "list.json"
-    command = [sys.executable, str(HERE / "cpython_class.py"), "--list"]
-    place = folder / SUBJECTS[0]
     done = subprocess.run(
-        [*command, str(file)],
-        env=environment(place, method),
+        (sys.executable, "-m", "pytest", *outcomes.PLAIN, "--collect-only"),
+        cwd=folder,
+        env=outcomes.environment(folder, **{VARIABLE: method}),
         capture_output=True,
         text=True,
     )
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["it printed nothing"]
+        lines = done.stdout.strip().splitlines() or ["it printed nothing"]
         raise WrongUse(f"the tests cannot be listed: {lines[-1]}")
-    classes: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))
-    return classes
-
-
-def environment(place: Path, method: str) -> dict[str, str]:
-    """Return the environment of a class: module path and temporary folder."""
-    temporary = place / "tmp"
-    temporary.mkdir(exist_ok=True)
-    path = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
-        "CPYTHON_TESTS_METHOD": method,
-        "PYTHONPATH": os.pathsep.join(path),
-        "TMPDIR": str(temporary),
-    }
-
-
-def run_class(
-    place: Path, method: str, name: str, limit: float
-) -> tuple[float, Outcomes]:
-    """Run one class on one subject; return its duration and outcomes."""
-    file, log = place / "outcomes.jsonl", place / "log"
-    file.write_text("")
-    command = [sys.executable, HERE / "cpython_class.py", name, file]
-    with log.open("w", encoding="utf-8") as printed:
-        ended = bounded.run(
-            command,
-            limit,
-            cwd=place,
-            env=environment(place, method),
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-        )
-    lines = file.read_text(encoding="utf-8")
-    return ended.seconds, outcomes_in(name, lines, ended.status)
-
-
-def outcomes_in(name: str, lines: str, status: int | None) -> Outcomes:
-    """Return the outcomes that a class wrote before its process ended with `status`.
-
-    An additional outcome is for the end: whether the process ended by itself.
-    """
-    found: Outcomes = {f"{name}.{THE_END}": Outcome("pass" if status == 0 else "began")}
-    for line in map(json.loads, lines.splitlines()):
-        found[line["test"]] = Outcome(line["outcome"], line["text"])
-    unfinished = Outcome("hang")
-    if status is not None:
-        unfinished = Outcome("crash", f"the process ended with status {status}")
-    return {
-        test: unfinished if outcome.kind == "began" else outcome
-        for test, outcome in found.items()
-    }
+    found: dict[str, list[str]] = {}
+    for name, test in re.findall(r"::(\w+)::(\w+)$", done.stdout, re.MULTILINE):
+        if not name.startswith("WithThreads"):
+            found.setdefault(name, []).append(f"{name}.{test}")
+    return found
 
 
 def differences(run: MethodRun, allowed: Sequence[Allowed]) -> Iterator[Difference]:

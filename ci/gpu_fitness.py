@@ -30,6 +30,9 @@ DESCRIPTORS = 1024
 LOCKED = 64 << 10
 MEMORY = 256 * MIB
 BLOCK = 2 * MIB
+SLACK = 8 * MIB
+"""How much less memory may be free after a run."""
+
 PATTERN = 0x5EED5EED
 HANDLE_BYTES = 64
 TIMEOUT = 60.0
@@ -299,11 +302,11 @@ def examine(load: Callable[[], Cuda] = Cuda.load) -> dict[str, Any]:
     return found | {"emulated": devices[0]["emulated"]}
 
 
-def compare(before: dict[str, Any], slack: int, load: Callable[[], Cuda]) -> str:
+def compare(before: dict[str, Any], load: Callable[[], Cuda]) -> str:
     """Return a sentence about memory that is missing after the grace, or ""."""
     cuda = load()
     deadline = time.monotonic() + GRACE
-    while lost := _lost(before, _free(cuda, len(before["devices"])), slack):
+    while lost := _lost(before, _free(cuda, len(before["devices"]))):
         if time.monotonic() > deadline:
             return lost
         time.sleep(0.1)
@@ -318,50 +321,40 @@ def _free(cuda: Cuda, count: int) -> list[int]:
     return found
 
 
-def _lost(before: dict[str, Any], now: list[int], slack: int) -> str:
+def _lost(before: dict[str, Any], now: list[int]) -> str:
     for index, (then, free) in enumerate(zip(before["devices"], now, strict=True)):
         missing = then["free"] - free
-        if missing > slack:
+        if missing > SLACK:
             return (
                 f"GPU {index} has {missing} bytes less free than at the start, more "
-                f"than the {slack} that a context may differ by."
+                f"than the {SLACK} that a context may differ by."
             )
     return ""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser that reports a usage error in one line, with the status of `Unfit`."""
+
     def error(self, message: str) -> NoReturn:
-        self.exit(UNFIT, f"{self.prog}: {message} (see --help)\n")
+        """Print the message and exit."""
+        self.exit(UNFIT, f"{self.prog}: {message}; see --help.\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
-    parser = _Parser(
+    parser = Parser(
         prog="gpu_fitness.py",
         description="Check whether this machine can judge device memory.",
         epilog="exit status: 0 the machine is fit, 1 memory is missing (--compare), 2 "
         "the machine is not fit, or a usage error, with one sentence on stderr",
     )
-    parser.add_argument("--facts", metavar="FILE", help="write the facts as JSON")
-    parser.add_argument(
-        "--extra", action="store_true", help="print only the extra: cuda12 or cuda13"
-    )
-    parser.add_argument(
-        "--compare",
-        metavar="FILE",
-        help="check that as much memory is free as when --facts wrote FILE",
-    )
-    parser.add_argument(
-        "--slack",
-        metavar="BYTES",
-        type=int,
-        default=8 * MIB,
-        help="how much memory may be missing then (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--emulated", action="store_true", help="check the emulated runtime instead"
-    )
-    parser.add_argument("--open", metavar="INDEX:HANDLE", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--facts", metavar="FILE", help="write the facts as JSON")
+    text = "check that as much memory is free as when --facts wrote FILE"
+    add("--compare", metavar="FILE", help=text)
+    text = "check the emulated runtime instead"
+    add("--emulated", action="store_true", help=text)
+    add("--open", metavar="INDEX:HANDLE", help=argparse.SUPPRESS)
     return parser
 
 
@@ -384,13 +377,13 @@ def main(
         start = "" if options.open else "This runner is not fit for the GPU gate: "
         print(f"{start}{error}", file=sys.stderr)
         return UNFIT
-    print(facts["extra"] if options.extra else _told(facts))
+    print(_told(facts))
     return FIT
 
 
 def _compare(options: argparse.Namespace, load: Callable[[], Cuda]) -> int:
     before = json.loads(Path(options.compare).read_text())
-    lost = compare(before, options.slack, load)
+    lost = compare(before, load)
     print(lost or "The device memory is back at its starting figure.")
     return NOT_BACK if lost else FIT
 

@@ -14,7 +14,6 @@ standard library, such as `multiprocessing.synchronize`, stays the standard libr
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,10 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+
+import bounded
+import outcomes
+from outcomes import Outcome
 
 DROP_IN = "sharedtensor.multiprocessing"
 REPLACED = (
@@ -30,7 +32,6 @@ REPLACED = (
     (r"^( *)import multiprocessing as (\w+)$", rf"\1import {DROP_IN} as \2"),
     (r"^( *)from multiprocessing import ", rf"\1from {DROP_IN} import "),
 )
-NOT_PASSED = {"failure", "error", "skipped"}
 TIMEOUT = 1200.0
 """Seconds for the tests of one project."""
 
@@ -82,19 +83,9 @@ class Sources:
         (unpacked,) = folder.iterdir()
         return unpacked
 
-    def outcomes(self, root: Path) -> dict[str, str]:
+    def outcomes(self, root: Path) -> outcomes.Outcomes:
         """Return the outcome of each test that is run in `root`, by its name."""
-        report = root / "outcomes.xml"
-        pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-        subprocess.run(
-            (*pytest, f"--junitxml={report}", *self.peer.tests),
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            timeout=TIMEOUT,
-            check=False,
-        )
-        cases = ElementTree.parse(report).iter("testcase")
-        return {f"{c.get('classname')}.{c.get('name')}": _outcome_of(c) for c in cases}
+        return outcomes.run(root, self.peer.tests, TIMEOUT)[1]
 
 
 def on_the_drop_in(source: str) -> str:
@@ -104,24 +95,21 @@ def on_the_drop_in(source: str) -> str:
     return source
 
 
-def _outcome_of(case: ElementTree.Element) -> str:
-    kinds = (child.tag for child in case)
-    return next((kind for kind in kinds if kind in NOT_PASSED), "passed")
-
-
 def differences(name: str) -> list[str]:
     """Return the tests of a project that pass on the baseline alone."""
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:
         sources = Sources(PEERS[name], Path(folder))
         expected = sources.outcomes(sources.baseline)
         found = sources.outcomes(sources.drop_in)
-    passed = [test for test, outcome in expected.items() if outcome == "passed"]
+    passed = [test for test, outcome in expected.items() if outcome.kind == "pass"]
     if not passed:
         sys.exit(f"{PEERS[name].release}: no test passes on the standard library.")
-    different = [test for test in passed if found.get(test) != "passed"]
+    missing = Outcome("not run")
+    now = {test: found.get(test, missing).kind for test in passed}
+    different = [f"{test}: {kind}" for test, kind in now.items() if kind != "pass"]
     held = len(passed) - len(different)
     print(f"{PEERS[name].release}: {held} of {len(passed)} tests hold on the drop-in")
-    return [f"{test}: {found.get(test, 'not run')}" for test in different]
+    return different
 
 
 def main() -> None:
@@ -138,6 +126,7 @@ def main() -> None:
     if chosen.releases:
         print(*(PEERS[name].release for name in names))
         return
+    bounded.end_with_signals()
     if different := [line for name in names for line in differences(name)]:
         sys.exit("\nThese pass on the standard library alone:\n" + "\n".join(different))
 

@@ -1,14 +1,17 @@
 """Controls a group of processes that share tensors and send them in a ring.
 
-`kills.py` kills members of the group, and `hostile.py` removes resources that they
-need. The controller is not a member. It starts the members (see `kills_group`), orders
-them to work, and checks their reports: survivors answer in time, every value was right,
-and every error belongs to the package or says that another process has ended. At the
-end, the members leave or are killed, and nothing may be left of them.
+`rounds.py` counts what the group holds, `kills.py` kills members of it, and
+`hostile.py` removes resources that they need. The controller is not a member. It starts
+the members (see `sharer`), orders them to work, and checks their reports: survivors
+answer in time, every value was right, and every error belongs to the package or says
+that another process has ended. At the end, the members leave or are killed, and nothing
+may be left of them.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import os
 import random
@@ -18,16 +21,18 @@ import socket
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import records
 from records import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.process_tree import has_ended, wait_until
 
-GROUP = Path(__file__).with_name("kills_group.py")
+GROUP = Path(__file__).with_name("sharer.py")
 STRATEGIES = ("file_descriptor", "file_system")
 CHANNELS = ("queue", "simple_queue", "pipe")
 SPAWNED = 8  # one of this many episodes uses spawned processes
@@ -37,6 +42,7 @@ DEADLINE = 30.0  # seconds for the answer of a survivor
 GRACE = 5.0  # seconds until everything has to be gone; an option can change it
 MANAGER_GRACE = "0.2"
 LONGEST_REPORT = 1 << 16
+COUNTS = ("with_errors", "errors", "counts")
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,8 @@ class Group:
         self.sandbox, self.plan, self.grace = sandbox, plan, grace
         self.members: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
+        self.met: Counter[str] = Counter()
+        self.with_errors: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.resources = ExitStack()
@@ -115,7 +123,7 @@ class Group:
         self.sandbox.start(*command, env=environment, stdout=self.log, stderr=self.log)
         for _ in self.plan.channels:
             self.accept_member()
-        self.work(seed=self.plan.number)
+        self.work(f"{self.plan.number} start")
 
     def accept_member(self) -> None:
         """Accept the connection of a member and its first message."""
@@ -149,22 +157,49 @@ class Group:
         report: dict[str, Any] = json.loads(message)
         return report
 
-    def work(self, seed: int) -> None:
+    def work(self, seed: object) -> None:
         """Have all members work once."""
         for place in self.members:
-            order = {"do": "work", "operations": OPERATIONS}
-            self.send_order(place, **order, seed=f"{seed}/{place}")
+            self.order_work(place, seed)
         self.collect()
 
-    def drain(self) -> None:
-        """Have all members receive the messages that are there, and send none."""
+    def order_work(
+        self, place: int, seed: object, operations: int = OPERATIONS
+    ) -> None:
+        """Order a member to work."""
+        words = {"operations": operations, "seed": f"{seed}/{place}"}
+        self.send_order(place, do="work", **words)
+
+    def have_all(self, what: str) -> None:
+        """Have all members receive the messages that are there, and send none.
+
+        Args:
+            what: ``drain``, or ``settle`` if they also have to drop what they hold.
+        """
         for place in self.members:
-            self.send_order(place, do="drain")
+            self.send_order(place, do=what)
         self.collect()
 
-    def collect(self) -> None:
-        """Receive the members' reports and check them."""
-        for place in self.members:
+    def kill(self, *places: int, managers: bool = False) -> None:
+        """Kill members, or the managers with them, and wait for their ends."""
+        victims = self.managers() if managers else []
+        for place in places:
+            victims.append(self.pids.pop(place))
+            self.members.pop(place).close()
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        if not wait_until(lambda: all(map(has_ended, victims)), DEADLINE):
+            raise NotHeld("a process that was killed did not die")
+
+    def replace(self, place: int) -> None:
+        """Have the owner start a process in a place that is vacant."""
+        self.send_order(0, do="replace", vacant=place)
+        self.accept_member()
+
+    def collect(self, *places: int) -> None:
+        """Receive the reports of members, or of all, and check them."""
+        for place in places or self.members:
             report = self.receive_report(place)
             if report["faults"]:
                 raise NotHeld(f"member {place} saw {report['faults'][0]}")
@@ -172,14 +207,10 @@ class Group:
             self.errors.update(report["errors"])
 
     def managers(self) -> list[int]:
-        """Return the managers: several members may have started one at once.
-
-        Raises `NotHeld` if there is none.
-        """
-        found = self.sandbox.managers()
-        if not found:
+        """Return the managers: several members may have started one at once."""
+        if self.plan.is_managed and not (found := self.sandbox.managers()):
             raise NotHeld("there was no manager at work")
-        return found
+        return found if self.plan.is_managed else []
 
     # The end
 
@@ -198,3 +229,88 @@ class Group:
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
         text = self.log.read().decode(errors="replace").strip()
         return f"; the group wrote:\n{text}" if text else ""
+
+
+# Episodes: groups with troubles that depend on the seed and the episode's number
+
+
+class Parser(records.Parser):
+    """A parser with the options that choose episodes."""
+
+    def __init__(self, description: str | None, **options: Any) -> None:
+        super().__init__(description, **options)
+        text = "the seed of all random choices (default: %(default)s)"
+        self.add_argument("--seed", type=int, default=1, help=text)
+        text = "run only this episode"
+        self.add_argument("--only", type=int, metavar="EPISODE", help=text)
+        text = "apply this mutant to the reference; the run then has to fail"
+        self.add_argument("--mutant", default="", help=text)
+
+
+@dataclass(frozen=True)
+class Troubles:
+    """What happens to groups, and how much of it is enough.
+
+    Args:
+        script: the name of the script, for the command that repeats an episode.
+        name: of the troubles in the record.
+        limit: how many troubles are enough; episodes if `by_episodes`.
+        of: returns a group that has not started, by the number of its episode, and the
+            troubles that it meets, by their names.
+    """
+
+    script: str
+    name: str
+    limit: int
+    by_episodes: bool
+    of: Callable[[int], tuple[Group, Iterable[tuple[str, Callable[[], None]]]]]
+
+    def meet(self, given: argparse.Namespace, record: dict[str, Any]) -> int:
+        """Run episodes until it is enough; return their number.
+
+        The record gets what was counted. Raises `NotHeld`.
+        """
+        keys = {self.name: "met", **{key: key for key in COUNTS}}
+        totals = {key: Counter() for key in keys}
+        episodes: Counter[str] = Counter()
+        record |= {"seed": given.seed, "mutant": given.mutant}
+        record |= {**totals, "episodes": episodes}
+        what = "episodes" if self.by_episodes else self.name
+        progress = records.Progress(self.limit, what)
+        for number in itertools.count() if given.only is None else [given.only]:
+            counted = episodes if self.by_episodes else totals[self.name]
+            progress.at(counted.total())
+            if counted.total() >= self.limit:
+                break
+            group, troubles = self.of(number)
+            self.run_episode(given, group, troubles)
+            episodes[f"{group.plan.strategy}, {group.plan.start_method}"] += 1
+            for key, total in totals.items():
+                total.update(getattr(group, keys[key]))
+        return episodes.total()
+
+    def run_episode(
+        self,
+        given: argparse.Namespace,
+        group: Group,
+        troubles: Iterable[tuple[str, Callable[[], None]]],
+    ) -> None:
+        """Run an episode. Raises `NotHeld` with the command that repeats it."""
+        plan, name = group.plan, "its start"
+        with group:
+            try:
+                group.start()
+                for name, meet in troubles:
+                    errors = group.errors.total()
+                    meet()
+                    group.met[name] += 1
+                    group.with_errors[name] += group.errors.total() > errors
+                group.end()
+            except NotHeld as error:
+                mutant = f" --mutant {given.mutant}" if given.mutant else ""
+                raise NotHeld(
+                    f"In episode {plan.number} ({plan.strategy}, {plan.start_method}), "
+                    f"after {group.met.total()} {self.name}, at {name}: {error}"
+                    f"{group.end_of_log()}\nRepeat it with: python soak/{self.script}"
+                    f".py --seed {given.seed} --only {plan.number}{mutant}"
+                ) from None

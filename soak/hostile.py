@@ -1,6 +1,6 @@
 """Removes resources that sharing processes need, and restores them.
 
-In each episode, a group of processes (see `kills_group`) shares tensors, sends them in
+In each episode, a group of processes (see `sharer`) shares tensors, sends them in
 a ring and verifies them. This process, which is not a member, makes their environment
 hostile in several ways, one after another: all are stopped and continued, descriptors
 run out, `/dev/shm` is full or replaced, no process can be started while the manager is
@@ -28,15 +28,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cgroups
 import records
-from group import DEADLINE, GRACE, OPERATIONS, UNTIL_KILLED, Group, Plan, planned
+from group import (
+    DEADLINE,
+    GRACE,
+    OPERATIONS,
+    UNTIL_KILLED,
+    Group,
+    Parser,
+    Plan,
+    Troubles,
+    planned,
+)
 from records import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.harness.process_tree import SHM, has_ended, wait_until
@@ -58,21 +68,11 @@ class HostileGroup(Group):
         self.seeds = iter(range(1, 1 << 30))
         self.forgives = False
         self.of_killed: list[Path] = []
-        self.done: Counter[str] = Counter()
 
-    def run(self, hardships: list[str]) -> None:
-        """Start the group, apply the hardships, end it. Raises `NotHeld`."""
-        with self:
-            doing = "its start"
-            try:
-                self.start()
-                for doing in hardships:
-                    HARDSHIPS[doing](self)
-                    self.work_on()
-                    self.done[doing] += 1
-                self.end()
-            except NotHeld as error:
-                raise NotHeld(f"at {doing}: {error}{self.end_of_log()}") from None
+    def suffer(self, name: str) -> None:
+        """Meet a hardship, and work on afterwards."""
+        HARDSHIPS[name](self)
+        self.work_on()
 
     def work_while(self, hardship: AbstractContextManager[Any]) -> None:
         """Work during a hardship for its duration, and at least some rounds."""
@@ -90,7 +90,7 @@ class HostileGroup(Group):
         tensor that was lost with its file or its sender can also cause an error later,
         in a process that holds a tensor from before and sends it on.
         """
-        self.drain()
+        self.have_all("drain")
         for _ in range(DRAINED):
             self.work(next(self.seeds))
         before, errors = self.counts.copy(), self.errors.copy()
@@ -124,9 +124,9 @@ class HostileGroup(Group):
 def all_are_stopped(group: HostileGroup) -> None:
     """All processes are stopped at work, and continued in another order."""
     everybody = group.everybody()
+    seed = next(group.seeds)
     for place in group.members:
-        words = {"do": "work", "operations": OPERATIONS}
-        group.send_order(place, **words, seed=f"{next(group.seeds)}/{place}")
+        group.order_work(place, seed)
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -220,18 +220,17 @@ def out_of_memory(group: HostileGroup) -> None:
             stack.enter_context(cgroups.limited("memory", SMALL, [victim]))
         except OSError as error:
             raise NotHeld(f"no control group can be made: {error}") from None
+        seed = next(group.seeds)
         for other in group.members:
             count = UNTIL_KILLED if other == place else OPERATIONS
-            words = {"do": "work", "operations": count}
-            group.send_order(other, **words, seed=f"{next(group.seeds)}/{other}")
+            group.order_work(other, seed, count)
         if not wait_until(lambda: has_ended(victim), DEADLINE):
             raise NotHeld("the kernel killed nobody")
         group.pids.pop(place)
         group.members.pop(place).close()
         group.collect()
     group.forgives = True  # its messages are lost with it
-    group.send_order(0, do="replace", vacant=place)
-    group.accept_member()
+    group.replace(place)
 
 
 def container_ends(group: HostileGroup) -> None:
@@ -239,16 +238,7 @@ def container_ends(group: HostileGroup) -> None:
 
     What they leave behind is there while the next group works, and must not disturb it.
     """
-    killed = group.everybody()
-    for pid in killed:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    if not wait_until(lambda: all(map(has_ended, killed)), DEADLINE):
-        raise NotHeld("not all of them died")
-    for connection in group.members.values():
-        connection.close()
-    group.members.clear()
-    group.pids.clear()
+    group.kill(*group.members, managers=True)
     names = (Path(SHM, name) for name in group.sandbox.names())
     group.of_killed += [*names, *group.sandbox.folder.iterdir()]
     group.start()
@@ -294,70 +284,35 @@ def drawn(seed: int, number: int, impossible: dict[str, str]) -> tuple[Plan, lis
     return plan, [choose.choice(possible) for _ in range(IN_AN_EPISODE)]
 
 
-def options() -> records.Parser:
+def options() -> Parser:
     """Return the parser of the command line."""
-    parser = records.Parser(__doc__, prog="hostile")
+    parser = Parser(__doc__, prog="hostile")
+    add = parser.add_argument
     text = "how many episodes to run (default: %(default)s)"
-    parser.add_argument("--episodes", type=records.positive, default=60, help=text)
-    parser.add_argument(
-        "--hold",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="how long each hardship lasts (default: %(default)g)",
-    )
-    text = "the seed of all random choices (default: %(default)s)"
-    parser.add_argument("--seed", type=int, default=1, help=text)
-    parser.add_argument(
-        "--only", type=int, metavar="EPISODE", help="run only this episode"
-    )
-    text = "apply this mutant to the reference; the run then has to fail"
-    parser.add_argument("--mutant", default="", help=text)
+    add("--episodes", type=records.positive, default=60, help=text)
+    text = "how long each hardship lasts (default: %(default)g)"
+    add("--hold", type=float, default=1.0, metavar="SECONDS", help=text)
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Run the episodes; return the sentence of what held."""
-    hardships: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    numbers = range(given.episodes) if given.only is None else (given.only,)
-    progress = records.Progress(len(numbers), "episodes")
-    record |= {"seed": given.seed, "hold": given.hold, "mutant": given.mutant}
     with Sandbox() as sandbox:
         impossible = impossible_here(sandbox.has_private_shm)
-        record["not_done"] = impossible
-        for done, number in enumerate(numbers):
-            progress.at(done)
+
+        def episode(number: int) -> tuple[Group, Iterator[Any]]:
             plan, chosen = drawn(given.seed, number, impossible)
             group = HostileGroup(sandbox, plan, given.hold, given.mutant)
-            run_episode(group, chosen, given)
-            hardships.update(group.done)
-            errors.update(group.errors)
-            counts.update(group.counts)
-            record |= {"hardships": dict(hardships), "errors": dict(errors)}
-    progress.end()
+            return group, ((name, partial(group.suffer, name)) for name in chosen)
+
+        record |= {"hold": given.hold, "not_done": impossible}
+        episodes = Troubles("hostile", "hardships", given.episodes, True, episode)
+        count = episodes.meet(given, record)
     return (
-        f"{hardships.total()} times in {len(numbers)} episodes something was taken "
-        f"away and given back: nobody hung, all {counts['received']} messages that "
-        "were received were right, all worked on, and nothing was left."
+        f"{sum(record['hardships'].values())} times in {count} episodes something was "
+        f"taken away and given back: nobody hung, all {record['counts']['received']} "
+        "messages that were received were right, all worked on, and nothing was left."
     )
-
-
-def run_episode(
-    group: HostileGroup, chosen: list[str], given: argparse.Namespace
-) -> None:
-    """Run an episode. Raises `NotHeld` with the command that repeats it."""
-    plan = group.plan
-    try:
-        group.run(chosen)
-    except NotHeld as error:
-        mutant = f" --mutant {given.mutant}" if given.mutant else ""
-        raise NotHeld(
-            f"In episode {plan.number} ({plan.strategy}, {plan.start_method}) {error}"
-            f"\nRepeat it with: python soak/hostile.py --seed {given.seed} --only "
-            f"{plan.number}{mutant}"
-        ) from None
 
 
 if __name__ == "__main__":

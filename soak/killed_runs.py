@@ -36,8 +36,8 @@ from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli import main as command
 from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.report.records import Report, read_report
+from suite import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ("CHAN", "GRAD", "LIFE", "MGR", "RESHARE", "SHARE", "SPAWN", "VIEW")
 SIGNALS = (signal.SIGKILL, signal.SIGINT)
 WORKERS = (0, 2)
@@ -95,11 +95,12 @@ class Plan:
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="killed_runs")
+    add = parser.add_argument
     text = "how many runs to end (default: %(default)s)"
-    parser.add_argument("--runs", type=int, default=50, help=text)
+    add("--runs", type=int, default=50, help=text)
     text = "the seed of all random choices (default: %(default)s)"
-    parser.add_argument("--seed", type=int, default=0, help=text)
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="only this run")
+    add("--seed", type=int, default=0, help=text)
+    add("--only", type=int, metavar="NUMBER", help="only this run")
     return parser
 
 
@@ -126,7 +127,6 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
                 ) from None
             record["counts"] = dict(counts)
             progress.at(number + 1)
-    progress.end()
     return (
         f"{len(numbers)} runs were ended at random moments: their reports have all "
         f"{counts['told']} cases that were told, and nothing was left."

@@ -1,10 +1,10 @@
 """Runs the soak scripts together for two hours, to find interactions between them.
 
-Under each strategy, one pair of processes shares and sends tensors for the whole time,
-and their resources are counted (see `rounds`). At the same time the other soak scripts
+Under each strategy, one group of processes shares and sends tensors for the whole time,
+and its resources are counted (see `rounds`). At the same time the other soak scripts
 run one after another, all but `killed_runs`, in an order that the seed decides: they
-kill processes, remove resources that processes need, run random histories, and run
-the suite. Nothing that they do may affect the long-lived pairs.
+kill processes, remove resources that processes need, and run the suite and its random
+histories. Nothing that they do may affect the long-lived groups.
 
 Each script has its own sandbox and reports its own result, as when it runs alone.
 Ctrl-C ends all of them, and then no record is written.
@@ -20,101 +20,79 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import records
+from group import STRATEGIES
 from records import NotHeld
 from sharedtensor_conformance.bounded_run import Runs
 from sharedtensor_conformance.harness.process_tree import ProcessTree
 
 HERE = Path(__file__).parent
-STRATEGIES = ("file_descriptor", "file_system")
 TURNS: dict[str, tuple[str, ...]] = {
-    "kills": ("--kills=100",),
-    "hostile": ("--episodes=8", "--hold=5"),
-    "histories": ("--count=1", "--each=30"),
-    "loaded": ("--runs=1", "--busy=0"),
+    "kills": ("kills", "--kills=100", "--seed={}"),
+    "hostile": ("hostile", "--episodes=8", "--hold=5", "--seed={}"),
+    "histories": ("suite", "--histories=1", "--each=30", "--busy=0", "--first-seed={}"),
+    "suite": ("suite", "--runs=1", "--busy=0"),
 }
 """The scripts that run in turn, with the options that limit each turn."""
 
-IN_WORDS = {
-    "kills": "kills",
-    "hostile": "hostile environments",
-    "histories": "random histories",
-    "loaded": "the suite",
-}
-
-SEED_OF = {"histories": "--first-seed", "loaded": ""}
-"""The option for the seed, if it is not ``--seed``; empty if there is none."""
-
 LONGEST = 3600.0  # maximum seconds of a turn
-SLACK = 600.0  # seconds that the pairs may take to end
+SLACK = 600.0  # seconds that the groups may take to end
 GRACE = 120.0  # seconds that interrupted scripts get to end their processes
+KEPT = ("command", "sentence", "held", "seconds")
+
+Found = dict[str, Any]
+Watched = dict[str, Future[Found]]
 
 
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="mixed")
+    add = parser.add_argument
     text = "how long to run (default: %(default)g)"
-    parser.add_argument("--minutes", type=float, default=120.0, help=text)
+    add("--minutes", type=float, default=120.0, help=text)
     text = "the seed of all random choices (default: %(default)s)"
-    parser.add_argument("--seed", type=int, default=1, help=text)
-    parser.add_argument(
-        "--every",
-        type=int,
-        default=10_000,
-        metavar="ROUNDS",
-        help="rounds of a pair between two samples (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=tuple(TURNS),
-        default=[],
-        help="run only this script in turn (may be repeated)",
-    )
-    parser.add_argument(
-        "--mutant", default="", help="apply this mutant in the long-lived pairs"
-    )
+    add("--seed", type=int, default=1, help=text)
+    text = "rounds of a group between two samples (default: %(default)s)"
+    add("--every", type=int, default=500, metavar="ROUNDS", help=text)
+    text = "take only these turns (may be repeated)"
+    add("--only", action="append", choices=tuple(TURNS), default=[], help=text)
+    add("--mutant", default="", help="apply this mutant in the long-lived groups")
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Run the pairs and the turns; return the sentence of what held."""
-    record |= {"minutes": given.minutes, "seed": given.seed}
-    record |= {"turns": [], "watched": {}}
-    runs = Runs(GRACE)
-    tree = ProcessTree()  # adopts what a script leaves that was killed
+    """Run the groups and the turns; return the sentence of what held."""
+    record |= {"minutes": given.minutes, "seed": given.seed, "turns": []}
+    runs, tree = Runs(GRACE), ProcessTree()  # it adopts what killed scripts leave
     with (
-        tempfile.TemporaryDirectory(prefix="sts-mixed-") as place,
+        tempfile.TemporaryDirectory(prefix="sts-mixed-") as folder,
         ExitStack() as at_last,
         ThreadPoolExecutor(len(STRATEGIES)) as pool,
     ):
         at_last.callback(tree.kill)  # it waits for processes, the scripts among them
-        folder = Path(place)
         try:
             watched = {
-                strategy: pool.submit(watch, runs, folder, strategy, given)
+                strategy: pool.submit(watch, runs, Path(folder), strategy, given)
                 for strategy in STRATEGIES
             }
-            take_turns(runs, folder, given, watched, record["turns"])
-            ended = [one.result() for one in watched.values() if one.done()]
-            verify([*record["turns"], *ended])  # if one has failed, end the others
-            for strategy, found in watched.items():
-                record["watched"][strategy] = found.result()
+            for turn in turns(runs, Path(folder), given, watched):
+                record["turns"].append(turn)
+                verify(turn, *ended(watched))  # if one has failed, end the others
+            record["watched"] = {name: one.result() for name, one in watched.items()}
         finally:
             runs.end_all()
-    return judge(record)
+    verify(*record["watched"].values())
+    return sentence(record)
 
 
-def watch(
-    runs: Runs, folder: Path, strategy: str, given: argparse.Namespace
-) -> dict[str, Any]:
-    """Run a pair for the whole time; return the record of its rounds."""
+def watch(runs: Runs, folder: Path, strategy: str, given: argparse.Namespace) -> Found:
+    """Run a group for the whole time; return the record of its rounds."""
     chosen = [f"--strategy={strategy}", f"--minutes={given.minutes:g}"]
     chosen += [f"--every={given.every}", f"--seed={given.seed}", "--start-method=spawn"]
     chosen += [f"--mutant={given.mutant}"] if given.mutant else []
@@ -122,35 +100,28 @@ def watch(
     return one_run(runs, folder / f"{strategy}.json", "rounds", chosen, limit)
 
 
-def take_turns(
-    runs: Runs,
-    folder: Path,
-    given: argparse.Namespace,
-    watched: dict[str, Future[dict[str, Any]]],
-    turns: list[dict[str, Any]],
-) -> None:
-    """Record the result of each turn, until the time is over or something failed."""
-    choose = random.Random(given.seed)
+def turns(
+    runs: Runs, folder: Path, given: argparse.Namespace, watched: Watched
+) -> Iterator[Found]:
+    """Yield the result of each turn, until the time is over."""
+    choose, began = random.Random(given.seed), time.monotonic()
     progress = records.Progress(round(60 * given.minutes), "seconds")
-    began = time.monotonic()
     while (passed := time.monotonic() - began) < 60 * given.minutes:
-        script = choose.choice(given.only or list(TURNS))
-        progress.at(round(passed), f", {len(turns)} turns, now {script}")
-        seed = choose.randrange(1, 10_000)
-        option = SEED_OF.get(script, "--seed")
-        chosen = [*TURNS[script], *([f"{option}={seed}"] if option else [])]
+        script, *chosen = TURNS[choose.choice(given.only or list(TURNS))]
+        progress.at(round(passed), f", now {script}")
+        chosen = [one.format(choose.randrange(1, 10_000)) for one in chosen]
         found = one_run(runs, folder / "turn.json", script, chosen, LONGEST)
-        kept = ("command", "sentence", "held", "seconds")
-        turns.append({"script": script, **{key: found[key] for key in kept}})
-        ended = [one for one in watched.values() if one.done()]
-        if not found["held"] or any(not one.result()["held"] for one in ended):
-            break
-    progress.end()
+        yield {"script": script, **{key: found[key] for key in KEPT}}
+
+
+def ended(watched: Watched) -> list[Found]:
+    """Return the results of the groups that have ended."""
+    return [one.result() for one in watched.values() if one.done()]
 
 
 def one_run(
     runs: Runs, out: Path, script: str, chosen: list[str], limit: float
-) -> dict[str, Any]:
+) -> Found:
     """Run a script; return its record, or its output if it wrote no record.
 
     Its temporary files are in the folder of `out`, which is removed also if the script
@@ -159,42 +130,35 @@ def one_run(
     out.unlink(missing_ok=True)
     began = time.monotonic()
     command = [sys.executable, str(HERE / f"{script}.py"), f"--out={out}", *chosen]
-    environment = {**os.environ, "TMPDIR": str(out.parent)}
-    ended = runs.run(command, limit, env=environment)
+    done = runs.run(command, limit, env={**os.environ, "TMPDIR": str(out.parent)})
     with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads(out.read_text())
+        found: Found = json.loads(out.read_text())
         return found
     return {
-        "command": records.command_line(chosen),
-        "sentence": f"It ended with status {ended.status}: {ended.last_line}",
+        "command": " ".join(["python", f"soak/{script}.py", *chosen]),
+        "sentence": f"It ended with status {done.status}: {done.last_line}",
         "held": False,
         "seconds": records.seconds_since(began),
     }
 
 
-def judge(record: dict[str, Any]) -> str:
-    """Return the sentence for all runs. Raises `NotHeld` if one did not hold."""
-    verify(record["watched"].values())
-    rounds = sum(found["rounds"] for found in record["watched"].values())
-    return (
-        f"{record['minutes']:g} minutes: {rounds:,} rounds under two strategies, whose "
-        f"counts stayed as they were, beside {in_words(record['turns'])}; all held."
-    )
-
-
-def verify(runs: Iterable[dict[str, Any]]) -> None:
+def verify(*results: Found) -> None:
     """Raise `NotHeld` if one of these runs did not hold."""
-    for found in runs:
+    for found in results:
         if not found["held"]:
             raise NotHeld(f"{found['command']}: {found['sentence']}")
 
 
-def in_words(turns: list[dict[str, Any]]) -> str:
-    """Return the number of turns of each script, in words."""
-    counts = Counter(turn["script"] for turn in turns)
-    parts = [f"{counts[script]} of {IN_WORDS[script]}" for script in sorted(counts)]
-    turn = "turn" if len(turns) == 1 else "turns"
-    return f"{len(turns)} {turn} ({', '.join(parts)})"
+def sentence(record: dict[str, Any]) -> str:
+    """Return the sentence for all runs, with the number of turns of each script."""
+    rounds = sum(found["rounds"] for found in record["watched"].values())
+    counts = Counter(turn["script"] for turn in record["turns"])
+    parts = ", ".join(f"{counts[script]} of {script}.py" for script in sorted(counts))
+    return (
+        f"{record['minutes']:g} minutes: {rounds:,} rounds under two strategies, whose "
+        f"counts stayed as they were, beside {counts.total()} turns ({parts}); all "
+        "held."
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 An array begins with a mark, its key and its length. All other elements are computed
 from these three. So a receiver can verify the array without knowing its sender or its
 content. It detects an array that is zeroed, torn, outdated, truncated or mixed up with
-another one. All values are integers that float64 represents exactly.
+another one. All values are integers that float64 represents exactly. Only the last
+element may have another value: `WRITTEN`, which a receiver wrote.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from sharedtensor import Tensor
 
 MARK = 74_296_011.0
+WRITTEN = -0.5
 HEADER = 3
 KEYS = 1 << 31
 _FACTOR, _STEP = 40_503, 2_654_435_761
@@ -37,26 +39,24 @@ def make(key: int, length: int) -> Tensor:
     return Tensor(described(key, length))
 
 
-def verify(tensor: Tensor, key: int | None = None) -> int:
-    """Return the key of a tensor, which has to be `key` if that is given.
-
-    Raises `WrongValue`. A tensor that is too short for a header is not verified.
-    """
-    array = tensor.numpy()
-    if array.size < HEADER:
-        return -1
-    mark, own, length = array[:HEADER].tolist()
-    if mark != MARK or length != array.size or not 0 <= own < KEYS:
+def verify(tensor: Tensor, key: int, length: int) -> None:
+    """Raise `WrongValue` unless a tensor is the one with this key and length."""
+    array = tensor.numpy().copy()  # another process may write meanwhile
+    if array.size != length:
+        raise WrongValue(f"A tensor of {length} elements arrived with {array.size}.")
+    if not length:
+        return
+    if tuple(array[:HEADER]) != (MARK, key, length):
         raise WrongValue(
-            f"A tensor of {array.size} elements begins with {mark:g}, {own:g} and "
-            f"{length:g}, which is no description of it."
+            f"The tensor {key} of {length} elements begins with {array[:HEADER]}, "
+            "which is no description of it."
         )
-    if key is not None and own != key:
-        raise WrongValue(f"The tensor {own:g} arrived in place of the tensor {key}.")
-    wrong = np.flatnonzero(array != described(int(own), array.size))
+    expected = described(key, length)
+    if array[-1] == WRITTEN:
+        expected[-1] = WRITTEN
+    wrong = np.flatnonzero(array != expected)
     if wrong.size:
         raise WrongValue(
-            f"The tensor {own:g} of {array.size} elements has {wrong.size} wrong ones; "
-            f"the first is element {wrong[0]}, {array[wrong[0]]:g}."
+            f"The tensor {key} of {length} elements has {wrong.size} wrong ones; the "
+            f"first is element {wrong[0]}, {array[wrong[0]]:g}."
         )
-    return int(own)

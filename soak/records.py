@@ -22,9 +22,9 @@ STATUSES = (
     "130 interrupted."
 )
 WIDTH = 88
-PATHS = ("--out", "--python", "--daemon", "--add-to")
+PATHS = ("--out",)
 TOLD_EVERY = 10.0
-"""Seconds between two lines of progress if the output is not a terminal."""
+"""Seconds between two lines of progress."""
 
 
 class NotHeld(Exception):
@@ -56,31 +56,20 @@ def positive(text: str) -> int:
 
 
 class Progress:
-    """A line on stderr with the progress of a run."""
+    """Lines on stderr with the progress of a run; `sys.maxsize` is no known total."""
 
     def __init__(self, total: int, things: str) -> None:
         self.total, self.things = total, things
         self.began = self.told = time.monotonic()
-        self.is_shown = sys.stderr.isatty()
 
     def at(self, count: int, more: str = "") -> None:
-        """Show that `count` things are done, unless the line is very recent."""
+        """Tell that `count` things are done, unless it was told very recently."""
         now = time.monotonic()
-        pause = 0.2 if self.is_shown else TOLD_EVERY
-        if count < self.total and now - self.told < pause:
-            return
-        self.told = now
-        seconds = f"{now - self.began:.0f} s"
-        text = f"{count} of {self.total} {self.things}, {seconds}{more}"
-        if self.is_shown:
-            print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
-        else:
+        if count >= self.total or now - self.told >= TOLD_EVERY:
+            self.told = now
+            of = "" if self.total == sys.maxsize else f" of {self.total}"
+            text = f"{count}{of} {self.things}, {now - self.began:.0f} s{more}"
             print(text, file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """End the line."""
-        if self.is_shown:
-            print(file=sys.stderr)
 
 
 def seconds_since(began: float) -> float:
@@ -107,7 +96,7 @@ def run(
     """Do the work, write its record and print the result in one sentence.
 
     `work` fills in the record during the run and returns a sentence about what held, or
-    raises `NotHeld`. The duration of this run is added to the `seconds` in the record.
+    raises `NotHeld`.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser.parse_args(given)
@@ -120,8 +109,7 @@ def run(
     except KeyboardInterrupt:
         print(f"\n{parser.prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    seconds = round(record.get("seconds", 0) + seconds_since(began), 1)
-    record |= {"held": status == HELD, "seconds": seconds}
+    record |= {"held": status == HELD, "seconds": seconds_since(began)}
     if options.out is not None:
         write(options.out, record, parser)
     print(record["sentence"], file=sys.stderr if status else sys.stdout)

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[2] / "ci"))
+
+import cpython_tests
+from outcomes import Outcome
+
 CI = Path(__file__).parents[2] / "ci"
 RECORD = CI.parent / "docs/reports/cpython-tests.json"
 
@@ -154,7 +159,7 @@ def test_crash_and_what_it_kept_from_running_are_differences(judge):
 
 
 def test_class_that_does_not_end_reaches_its_limit_and_nothing_is_left(judge, tmp_path):
-    done = judge("--method=fork", "--only=TestHangs", "--limit=2")
+    done = judge("--method=fork", "--only=TestHangs", "--limit=8")
     assert done.returncode == 1
     assert "TestHangs.(end of its process): hang, WITHOUT A REASON" in done.stdout
     assert "TestHangs.test_a_hang" not in done.stdout
@@ -172,14 +177,41 @@ def run_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.takes(11)
-def test_exception_that_is_not_needed_is_named(judge):
-    done = judge("--limit=3", more=', "TestAlike.test_passes"')
-    assert done.returncode == 1
-    assert (
-        "TestAlike.test_passes: passes, so it needs no exception any more"
-        in done.stdout
-    )
+@pytest.fixture
+def judge_found(monkeypatch, tmp_path):
+    """Return a function that judges outcomes as if tests had had them."""
+    for name in ("prepare", "mount_if_permitted"):
+        monkeypatch.setattr(cpython_tests, name, lambda *ignored: None)
+    monkeypatch.setattr(cpython_tests.bounded, "end_with_signals", lambda: None)
+    file = tmp_path / "exceptions.toml"
+    more = ', "TestAlike.test_passes"'
+    file.write_text(EXCEPTIONS.format(more=more, clause="CHAN-7"))
+
+    def judge_outcomes(*options, **reference):
+        passed = dict.fromkeys(("TestDifferent.test_of_a_submodule", *MORE), "pass")
+        kinds = {"standard": passed, "reference": passed | reference}
+        found = {
+            subject: {test: Outcome(kind) for test, kind in each.items()}
+            for subject, each in kinds.items()
+        }
+        run = cpython_tests.MethodRun("fork", found)
+        monkeypatch.setattr(cpython_tests, "run_method", lambda *ignored: run)
+        return cpython_tests.main([f"--exceptions={file}", *options])
+
+    return judge_outcomes
+
+
+MORE = ("TestAlike.test_passes",)
+DIFFERENT = {"TestDifferent.test_of_a_submodule": "fail"}
+
+
+def test_exception_that_is_not_needed_is_named(judge_found, capsys):
+    said = "TestAlike.test_passes: passes, so it needs no exception any more"
+    assert judge_found(**DIFFERENT) == 1
+    assert said in capsys.readouterr().out
+    assert judge_found(**DIFFERENT, **dict.fromkeys(MORE, "fail")) == 0
+    assert judge_found("--only=TestD", **DIFFERENT) == 0, "others were not run"
+    assert said not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

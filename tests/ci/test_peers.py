@@ -9,6 +9,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "ci"))
 
 import peers
+from outcomes import Outcome
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_imports_are_those_of_the_drop_in(line, module):
 
 @pytest.mark.parametrize(
     ("on_the_drop_in", "said"),
-    [("passed", []), ("failure", ["t: failure"]), (None, ["t: not run"])],
+    [("pass", []), ("fail", ["t: fail"]), (None, ["t: not run"])],
 )
 def test_test_that_passes_on_the_standard_library_alone_is_named(
     on_the_drop_in, said, monkeypatch
@@ -41,8 +42,9 @@ def test_test_that_passes_on_the_standard_library_alone_is_named(
             pass
 
         def outcomes(self, root):
-            outcome = "passed" if root == "baseline" else on_the_drop_in
-            return {"t": outcome, "u": "failure"} if outcome else {}
+            kind = "pass" if root == "baseline" else on_the_drop_in
+            found = {"t": kind, "u": "fail"} if kind else {}
+            return {test: Outcome(kind) for test, kind in found.items()}
 
     monkeypatch.setattr(peers, "Sources", Sources)
     assert peers.differences("pebble") == said

@@ -43,7 +43,7 @@ def test_an_episode_on_the_reference_holds(run, needs):
 @pytest.mark.parametrize(
     ("number", "mutant", "sentence"),
     [
-        (7, "refused_file_stays", "5 seconds after the end there is name"),
+        (7, "refused_file_stays", r"5 seconds after the end there is .*\bname "),
         (65, "receiver_gets_zeros_without_descriptors", "saw wrong value"),
         (9, "room_is_taken_at_the_first_touch", "ended though nobody killed it"),
     ],
@@ -56,7 +56,7 @@ def test_an_episode_on_a_broken_reference_does_not_hold(
     options = (f"--only={number}", "--hold=0.5", f"--mutant={mutant}")
     done = run("hostile.py", *options)
     assert done.status == 1
-    assert sentence in done.record["sentence"]
+    assert re.search(sentence, done.record["sentence"])
     again = f"--seed 1 --only {number} --mutant {mutant}"
     assert f"Repeat it with: python soak/hostile.py {again}" in done.said
     assert done.left == []

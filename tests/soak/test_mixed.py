@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SHORT = ("--minutes=0.02", "--every=50", "--only=hostile")
+SHORT = ("--minutes=0.02", "--every=5", "--only=hostile")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def mixed(scripts, monkeypatch):
     import mixed
 
     def run_mixed(turn, *options):
-        monkeypatch.setitem(mixed.TURNS, "hostile", turn)
+        monkeypatch.setitem(mixed.TURNS, "hostile", ("hostile", *turn))
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
             return pool.submit(work, [*SHORT, *options]).result()
 
@@ -38,19 +38,11 @@ def work(options):
 
 def test_what_is_watched_goes_on_beside_the_turns(mixed):
     sentence, record = mixed(("--episodes=1", "--hold=0.1"))
-    assert "beside 1 turn (1 of hostile environments); all held." in sentence
+    assert "turns (1 of hostile.py); all held." in sentence
     assert set(record["watched"]) == {"file_descriptor", "file_system"}
     for found in record["watched"].values():
         assert found["rounds"] >= found["every"] == found["samples"]["round"][0]
     assert [turn["script"] for turn in record["turns"]] == ["hostile"]
-
-
-def test_the_sentence_names_the_turns_that_there_were_and_no_other(scripts):
-    import mixed
-
-    turns = [{"script": script} for script in ("kills", "loaded", "kills")]
-    assert mixed.in_words(turns) == "3 turns (2 of kills, 1 of the suite)"
-    assert set(mixed.IN_WORDS) == set(mixed.TURNS)
 
 
 def test_a_turn_that_does_not_hold_ends_the_run_long_before_its_time(mixed):
@@ -83,11 +75,11 @@ def test_nothing_is_left_of_scripts_that_have_to_be_killed(
     monkeypatch.setattr("mixed.GRACE", 0.0)
 
     def fail_once_the_pairs_run(*ignored):
-        pairs = lambda: sum(b"rounds_pair" in each for each in living_with(mark))  # noqa: E731
+        pairs = lambda: sum(b"sharer.py" in each for each in living_with(mark))  # noqa: E731
         assert wait_until(lambda: pairs() > 1, 60)
         raise NotHeld("a turn has failed")
 
-    monkeypatch.setattr("mixed.take_turns", fail_once_the_pairs_run)
+    monkeypatch.setattr("mixed.turns", fail_once_the_pairs_run)
     with pytest.raises(NotHeld, match="a turn has failed"):
         mixed((), "--minutes=10", "--every=1000000")
     assert wait_until(lambda: not living_with(mark), 30)

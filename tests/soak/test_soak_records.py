@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-SCRIPTS = ("rounds.py", "kills.py", "killed_runs.py", "loaded.py")
+SCRIPTS = ("rounds.py", "kills.py", "killed_runs.py", "suite.py", "mixed.py")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

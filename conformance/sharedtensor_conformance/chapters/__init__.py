@@ -11,6 +11,5 @@ A module ``<topic>_actions.py`` has the functions that tests let an actor execut
 The other modules contain what the tests share. `shared_steps` and `bundle_checks` have
 steps and checks for all chapters, and `interruptions` interrupts calls. `fault_table`
 lists the cells of the fault table, and `fault_round` runs one cell.
-`aliasing_histories` and `lifetime_histories` run random histories and compare them with
-models.
+`random_histories` runs random histories and compares them with `history_model`.
 """
