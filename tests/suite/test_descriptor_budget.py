@@ -17,11 +17,15 @@ HOLDING = """
 import sys
 from sharedtensor_conformance.harness import in_flight
 in_flight.permitted = lambda: 1024
+in_flight.BUDGET = sys.argv[2]
 with in_flight.taking(int(sys.argv[1])):
     print("taken", flush=True)
     sys.stdin.read()
 """
 """A program that takes so many descriptors, and has them until its input ends."""
+
+BUDGET = f"sts-in-flight-test-{os.getpid()}"
+"""A budget of this process alone: a run of the same user may go on beside it."""
 
 
 @pytest.fixture
@@ -29,12 +33,13 @@ def limit(monkeypatch):
     """The limits are those of an ordinary user, and nobody waits for long."""
     monkeypatch.setattr(in_flight, "permitted", lambda: 1024)
     monkeypatch.setattr(in_flight, "TIMEOUT", 0.2)
+    monkeypatch.setattr(in_flight, "BUDGET", BUDGET)
 
 
 @pytest.fixture
 def holder(request):
     """A process that has taken `request.param` descriptors."""
-    command = [sys.executable, "-c", HOLDING, str(request.param)]
+    command = [sys.executable, "-c", HOLDING, str(request.param), BUDGET]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, **pipes, text=True) as process:
         assert process.stdout.readline() == "taken\n"

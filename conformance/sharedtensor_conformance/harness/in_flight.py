@@ -34,6 +34,9 @@ ENOUGH_OPEN_FILES = 1 << 16
 SHARE = 64
 """Descriptors that one name of the budget stands for."""
 
+BUDGET = f"sts-in-flight-{os.getuid()}"
+"""What the names of the budget begin with: all runs of a user have it in common."""
+
 TIMEOUT = 300.0
 """Seconds to wait for the cases of others."""
 
@@ -117,7 +120,7 @@ def _take(taken: contextlib.ExitStack, kind: str, needed: int, of: int) -> bool:
         for number in range(of):
             sock = socket.socket(socket.AF_UNIX)
             try:
-                sock.bind(f"\0sts-in-flight-{os.getuid()}-{kind}-{number}")
+                sock.bind(f"\0{BUDGET}-{kind}-{number}")
             except OSError:
                 sock.close()
                 continue
