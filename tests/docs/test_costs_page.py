@@ -53,11 +53,14 @@ def words_of(monkeypatch):
     pytest.importorskip("sphinx", reason="its nodes show what templates make")
     monkeypatch.syspath_prepend(tiny_project.EXTENSIONS)
     from clauses.rendering import written
-    from records import PREPARED
+    from records import costs
+
+    prepare = {"costs": costs.prepared, "cost-peers": costs.prepared_peers}
 
     def lines(template, **records):
-        content = PREPARED[template](None, records)
-        page = written(f"{template}.html", downloads={}, **content)
+        content = {"records": records, "record": next(iter(records.values()))}
+        content |= prepare[template](content)
+        page = written(f"{template}.html", files=(), **content)
         page = re.sub(r"</t[hd]>\s*", " | ", page.replace("</tr>", "<tr>"))
         parts = re.split(r"<tr|<p |<li>|<span class=\"\w+\" role", page)
         return [in_words(part) for part in parts]
