@@ -130,6 +130,8 @@ def test_axis_is_logarithmic_and_has_1_and_all_spreads(monkeypatch):
     axis = Axis.over([Spread(0.25, 0.5, 2.0)])
     labels = [label.rstrip("\N{MULTIPLICATION SIGN}") for label in axis.ticks.values()]
     assert labels == ["1/4", "1/2", "1", "2"]
+    long = Axis.over([Spread(1 / 64, 0.5, 4.0)])
+    assert len(long.ticks) == 5, "labels side by side have to fit"
     assert [axis.place(ratio) for ratio in (0.25, 0.5, 2)] == [0, 33.33, 100]
     assert Axis.over([Spread(3.0, 4.0, 5.0)]).place(1) == 0
     assert Axis.over([]).place(1) == 0

@@ -20,6 +20,7 @@ OURS, THEIRS = "reference", "torch"
 TIMED = "us"
 FAILED = "failed: "
 STARTS_A_CHILD = "start a child"
+FEW_TICKS = 6  # as many labels as fit side by side
 CELL = ("row", "channel", "start_method", "strategy")
 
 
@@ -128,8 +129,10 @@ class Axis(NamedTuple):
 
     @property
     def ticks(self) -> dict[float, str]:
-        """The labels of the powers of 2, by their places."""
-        powers = (Fraction(2) ** power for power in range(self.low, self.high + 1))
+        """The labels of powers of 2 by their places; a long axis has every other one."""
+        step = 1 if self.high - self.low <= FEW_TICKS else 2
+        shown = (one for one in range(self.low, self.high + 1) if one % step == 0)
+        powers = (Fraction(2) ** power for power in shown)
         return {self.place(one): f"{one}\N{MULTIPLICATION SIGN}" for one in powers}
 
 
