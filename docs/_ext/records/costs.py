@@ -129,7 +129,7 @@ class Axis(NamedTuple):
 
     @property
     def ticks(self) -> dict[float, str]:
-        """The labels of the powers of 2, by their places; on a long axis every other."""
+        """The labels of powers of 2 by their places; on a long axis, of every other."""
         step = 1 if self.high - self.low <= FEW_TICKS else 2
         shown = (one for one in range(self.low, self.high + 1) if one % step == 0)
         powers = (Fraction(2) ** power for power in shown)
