@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,12 +52,15 @@ def run_program(tmp_path):
         file = tmp_path / "elsewhere" / "program.py"
         file.parent.mkdir(exist_ok=True)
         file.write_text(program)
-        return subprocess.run(
-            [sys.executable, "-I", str(file)],
-            env=os.environ | variables,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-        )
+        with tempfile.TemporaryDirectory(prefix="r") as folder:  # short: for sockets
+            done = subprocess.run(
+                [sys.executable, "-I", str(file)],
+                env=os.environ | {"TMPDIR": folder} | variables,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+            )
+            assert os.listdir(folder) == []
+        return done
 
     return run

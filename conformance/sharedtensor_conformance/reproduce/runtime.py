@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -284,18 +285,27 @@ def main() -> None:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: adopt orphans
     listener.bind(f"\0replay-{os.getpid()}")
     listener.listen()
-    try:
-        steps()
-        print(SEEN)
-    except AssertionError:
-        traceback.print_exc()
-        sys.exit("The deviation does not show: this differs from the recorded case.")
-    finally:
-        while children := own_children():
-            for pid in children:
-                if not is_tracker(pid):
-                    os.kill(pid, signal.SIGKILL)
-            os.waitpid(-1, 0)
+    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        os.environ["TMPDIR"] = folder  # of processes that are killed, and leave theirs
+        try:
+            steps()
+            print(SEEN)
+        except AssertionError:
+            traceback.print_exc()
+            sys.exit(
+                "The deviation does not show: this differs from the recorded case."
+            )
+        finally:
+            end_all_processes()
+
+
+def end_all_processes() -> None:
+    """Kill the processes that are left, and wait for them and for their trackers."""
+    while children := own_children():
+        for pid in children:
+            if not is_tracker(pid):
+                os.kill(pid, signal.SIGKILL)
+        os.waitpid(-1, 0)
 
 
 def own_children() -> list[int]:
