@@ -6,6 +6,7 @@ The processes of other tests have made tensors, and run by an interpreter from a
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -30,22 +31,21 @@ def run(tmp_path):
 
     It has to leave nothing in its temporary directory.
     """
-    temporary = tmp_path / "t"
-    temporary.mkdir()
 
     def run(source, *arguments, **variables):
         program = tmp_path / "program.py"
         program.write_text(source)
-        ended = subprocess.run(
-            [sys.executable, program, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            env={**os.environ, "TMPDIR": str(temporary), **variables},
-            cwd=tmp_path,
-        )
-        assert (ended.returncode, ended.stderr) == (0, "")
-        eventually(lambda: not list(temporary.iterdir()))
+        with tempfile.TemporaryDirectory(prefix="t") as temporary:  # short: for sockets
+            ended = subprocess.run(
+                [sys.executable, program, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                env={**os.environ, "TMPDIR": temporary, **variables},
+                cwd=tmp_path,
+            )
+            assert (ended.returncode, ended.stderr) == (0, "")
+            eventually(lambda: not os.listdir(temporary))
         return ended.stdout.split()
 
     return run

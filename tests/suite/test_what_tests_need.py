@@ -415,5 +415,5 @@ def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):
     chosen += ("--start-method=spawn", "--strategy=file_descriptor")
     done = suite("--impl=narrow_adapters:one_device", "--device=simulated", *chosen)
     found = {case.clauses[0]: (case.verdict, case.evidence) for case in done.cases}
-    assert found["CUDA-30"] == (Verdict.NOT_RUN, ONE_DEVICE)
+    assert found["CUDA-30"] == (Verdict.NOT_RUN, ONE_DEVICE), done.text
     assert found["CUDA-2"] == (Verdict.PASS, "")
