@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from sharedtensor.cuda import simulated
 from sharedtensor_conformance.report.records import Case, Report, read_report
 
 HERE = Path(__file__).parent
@@ -32,9 +33,15 @@ COMMAND = (sys.executable, "-m", "pytest", SUITE, *OPTIONS)
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a run, in which this folder's modules are found."""
+    """Return the environment of a run, in which this folder's modules are found.
+
+    A test of the reference in this process may have set a variable that names its
+    simulated device. The processes of a run have another one.
+    """
     path = [os.environ.get("PYTHONPATH"), str(HERE)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+    found.pop(simulated.VARIABLE, None)
+    return found
 
 
 @dataclass(frozen=True)
