@@ -9,5 +9,5 @@ they measure one interpreter at a time.
 
 `rows` defines what is measured. `exchange` is the work of owner and peer, `measuring`
 times it, `driver` is the owner's process and the controller's end of it, and `results`
-stores and shows the figures. ``python -m bench.compare`` compares two runs.
+stores and shows the figures.
 """

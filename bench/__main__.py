@@ -67,8 +67,8 @@ def parser() -> Parser:
     )
     several: dict[str, Any] = {"action": "append", "default": []}
     add = made.add_argument
-    text = "an implementation, and the Python interpreter of its environment if it has "
-    text += "one of its own (may be repeated); the others are compared with the first"
+    text = "an implementation, with the interpreter of its environment unless that is "
+    text += "this one (may be repeated); the others are compared with the first"
     metavar = "NAME[=INTERPRETER]"
     add("--impl", metavar=metavar, help=text, required=True, **several)
     text = (
@@ -147,7 +147,7 @@ class Bench:
             self.measure(driver, cell)
 
     def measure(self, driver: Driver, cell: Cell) -> None:
-        """Add one sample to the result of a cell, or the reason why there is none.
+        """Add one sample to the result of a cell, or the reason for a failure.
 
         After a failure the driver is restarted, and the other cells are measured.
         """

@@ -2,8 +2,8 @@
 
 The controller starts it with the interpreter of the implementation's environment, below
 a supervisor of the suite, so that nothing that an implementation does outlives the run.
-Over a socket, the driver tells what the implementation claims, is told the strategy,
-and then measures one batch of one cell for each request.
+Over a socket, the driver sends the claims of the implementation and receives the
+strategy. Then it measures one batch of one cell for each request.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class Result:
     def add(self, figure: float, floor: float | None) -> None:
         """Add the figures of a repeat."""
         self.samples.append(round(figure, 3))
-        self.floor += [] if floor is None else [round(floor, 3)]
+        if floor is not None:
+            self.floor.append(round(floor, 3))
 
     def fail(self, reason: str) -> None:
         """Store why there are no figures; earlier ones do not count any more."""

@@ -39,6 +39,7 @@ from gpu_gate import (
 
 FACTS = CHECKOUT / "conformance/sharedtensor_conformance/harness/cuda_facts.py"
 SHOWN = 12
+NO_TIME = "the time for all steps was over; run this one with --only"
 HELD, BROKEN, HUNG, CRASHED, NOT_RUN = "held", "broken", "hung", "crashed", "not run"
 GROUPS = {
     "send": "2 3 7 8 10 22 24",
@@ -109,7 +110,7 @@ class Summary:
     """The results so far, in `summary.json`; earlier ones are kept if that is asked.
 
     Raises:
-        Unfit: the folder has results of the other kind.
+        Unfit: the folder has results of the other kind, or another `summary.json`.
     """
 
     def __init__(self, folder: Path, *, emulated: bool, keep: bool) -> None:
@@ -117,11 +118,18 @@ class Summary:
         self.emulated = emulated
         self.steps: dict[str, dict[str, Any]] = {}
         if self.file.exists():
-            found = json.loads(self.file.read_text())
+            found = self._read()
             if found["emulated"] != emulated:
                 kind = "emulated runtime" if found["emulated"] else "device"
                 raise Unfit(f"{folder} has results of the {kind}; give another --out.")
             self.steps = {one["name"]: one for one in found["steps"] if keep}
+
+    def _read(self) -> dict[str, Any]:
+        with suppress(ValueError):
+            found = json.loads(self.file.read_text())
+            if isinstance(found, dict) and {"emulated", "steps"} <= found.keys():
+                return found
+        raise Unfit(f"{self.file} is no summary; give another --out.")
 
     def put(
         self, step: Step, status: str, seconds: float = 0.0, said: str = ""
@@ -147,7 +155,7 @@ def run_step(step: Step, summary: Summary, left: float, held: int) -> bool:
     outlives this program.
     """
     if left < 1:
-        summary.put(step, NOT_RUN, said="no time was left: give --only")
+        summary.put(step, NOT_RUN, said=NO_TIME)
         return False
     summary.put(step, NOT_RUN, said="interrupted")
     log = summary.file.with_name(f"{step.name}.log")
@@ -155,6 +163,9 @@ def run_step(step: Step, summary: Summary, left: float, held: int) -> bool:
         streams = {"stdout": file, "stderr": subprocess.STDOUT}
         limit = min(step.limit, left)
         ended = bounded.run(step.command, limit, pass_fds=(held,), **streams)
+    if ended.status is None and limit < step.limit:
+        summary.put(step, NOT_RUN, ended.seconds, NO_TIME)
+        return False
     said = "\n".join(log.read_text(errors="replace").splitlines()[-SHOWN:])
     status = {None: HUNG, 0: HELD, 1: BROKEN}.get(ended.status, CRASHED)
     summary.put(step, status, ended.seconds, said)

@@ -49,7 +49,7 @@ def run(
     ``test_file.py::Class::test``; `THE_END` is the end of the process. If the tests do
     not end within the limit, they are ended, with all their processes.
     """
-    import bounded
+    import bounded  # here: the process of the tests imports this module, too
 
     file, log = folder / "outcomes.jsonl", folder / "log"
     file.write_text("")

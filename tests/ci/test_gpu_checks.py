@@ -75,6 +75,19 @@ def test_a_step_without_time_is_not_run_and_not_green(run):
     assert (held, row["status"]) == (False, "not run")
 
 
+def test_a_step_that_the_end_of_all_steps_cuts_off_did_not_hang(run):
+    held, row = run(SLEEPS, limit=30.0, left=1.5)
+    assert (held, row["status"]) == (False, "not run")
+    assert "--only" in row["said"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"emulated": false}'])
+def test_file_that_is_no_summary_is_refused_in_a_sentence(tmp_path, text):
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(gpu_checks.Unfit, match="is no summary; give another --out"):
+        gpu_checks.Summary(tmp_path, emulated=False, keep=True)
+
+
 def test_a_step_is_saved_as_not_run_before_it_ends(run, tmp_path):
     text = f"import json; print(json.load(open({str(tmp_path / 'summary.json')!r})))"
     assert "'status': 'not run'" in run(text)[1]["said"]

@@ -39,7 +39,7 @@ LAST_REFERENCE_EVENT = {
 """Maps the end of a tensor to the event if nothing else refers to its storage."""
 
 ABRUPT_ENDS_BUT_KILL = ("by os._exit", "by SIGTERM", "by an exception")
-"""Abrupt ends other than by SIGKILL, which has a step of its own.
+"""How a process ends abruptly, except by SIGKILL, for which there is another step.
 
 After an abrupt end, messages that the process put may be lost. `HistoryModel` calls an
 end by SIGKILL `killed`, and a normal exit `exited`.

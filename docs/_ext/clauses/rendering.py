@@ -93,7 +93,7 @@ class FillPlaces(SphinxPostTransform):
         domain = self.env.domains[NAME]
         content: Content = {
             "env": self.env,
-            "backing": self.env.domains[NAME].backing,
+            "backing": domain.backing,
             "clauses": domain.clauses(),
             "chapters": domain.chapters(),
             "links": Links(self.app, self.env.docname),
