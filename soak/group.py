@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import records
-from records import NotHeld
+import recording
+from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.harness.process_tree import has_ended, wait_until
 
@@ -234,7 +234,7 @@ class Group:
 # Episodes: groups with troubles that depend on the seed and the episode's number
 
 
-class Parser(records.Parser):
+class Parser(recording.Parser):
     """A parser with the options that choose episodes."""
 
     def __init__(self, description: str | None, **options: Any) -> None:
@@ -276,7 +276,7 @@ class Troubles:
         record |= {"seed": given.seed, "mutant": given.mutant}
         record |= {**totals, "episodes": episodes}
         what = "episodes" if self.by_episodes else self.name
-        progress = records.Progress(self.limit, what)
+        progress = recording.Progress(self.limit, what)
         for number in itertools.count() if given.only is None else [given.only]:
             counted = episodes if self.by_episodes else totals[self.name]
             progress.at(counted.total())

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import cgroups
-import records
+import recording
 from group import (
     DEADLINE,
     GRACE,
@@ -47,7 +47,7 @@ from group import (
     Troubles,
     planned,
 )
-from records import NotHeld
+from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.harness.process_tree import SHM, has_ended, wait_until
 
@@ -289,7 +289,7 @@ def options() -> Parser:
     parser = Parser(__doc__, prog="hostile")
     add = parser.add_argument
     text = "how many episodes to run (default: %(default)s)"
-    add("--episodes", type=records.positive, default=60, help=text)
+    add("--episodes", type=recording.positive, default=60, help=text)
     text = "how long each hardship lasts (default: %(default)g)"
     add("--hold", type=float, default=1.0, metavar="SECONDS", help=text)
     return parser
@@ -316,4 +316,4 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(records.run(None, options(), work))
+    sys.exit(recording.run(None, options(), work))

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import records
-from records import NotHeld
+import recording
+from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli import main as command
@@ -92,9 +92,9 @@ class Plan:
         ]
 
 
-def options() -> records.Parser:
+def options() -> recording.Parser:
     """Return the parser of the command line."""
-    parser = records.Parser(__doc__, prog="killed_runs")
+    parser = recording.Parser(__doc__, prog="killed_runs")
     add = parser.add_argument
     text = "how many runs to end (default: %(default)s)"
     add("--runs", type=int, default=50, help=text)
@@ -111,7 +111,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     counts: Counter[str] = Counter()
     record |= {"seed": given.seed}
-    progress = records.Progress(given.runs, "runs")
+    progress = recording.Progress(given.runs, "runs")
     numbers = range(given.runs) if given.only is None else [given.only]
     with Sandbox() as sandbox, tempfile.TemporaryDirectory(prefix="sts-") as folder:
         record["private_shm"] = sandbox.has_private_shm
@@ -211,4 +211,4 @@ def kind_of(report: Report) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(records.run(None, options(), work))
+    sys.exit(recording.run(None, options(), work))

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import records
+import recording
 from group import (
     GRACE,
     OPERATIONS,
@@ -37,7 +37,7 @@ from group import (
     Troubles,
     planned,
 )
-from records import NotHeld
+from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 
@@ -139,4 +139,4 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(records.run(None, options(), work))
+    sys.exit(recording.run(None, options(), work))

@@ -26,9 +26,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import records
+import recording
 from group import STRATEGIES
-from records import NotHeld
+from recording import NotHeld
 from sharedtensor_conformance.bounded_run import Runs
 from sharedtensor_conformance.harness.process_tree import ProcessTree
 
@@ -50,9 +50,9 @@ Found = dict[str, Any]
 Watched = dict[str, Future[Found]]
 
 
-def options() -> records.Parser:
+def options() -> recording.Parser:
     """Return the parser of the command line."""
-    parser = records.Parser(__doc__, prog="mixed")
+    parser = recording.Parser(__doc__, prog="mixed")
     add = parser.add_argument
     text = "how long to run (default: %(default)g)"
     add("--minutes", type=float, default=120.0, help=text)
@@ -105,7 +105,7 @@ def turns(
 ) -> Iterator[Found]:
     """Yield the result of each turn, until the time is over."""
     choose, began = random.Random(given.seed), time.monotonic()
-    progress = records.Progress(round(60 * given.minutes), "seconds")
+    progress = recording.Progress(round(60 * given.minutes), "seconds")
     while (passed := time.monotonic() - began) < 60 * given.minutes:
         script, *chosen = TURNS[choose.choice(given.only or list(TURNS))]
         progress.at(round(passed), f", now {script}")
@@ -138,7 +138,7 @@ def one_run(
         "command": " ".join(["python", f"soak/{script}.py", *chosen]),
         "sentence": f"It ended with status {done.status}: {done.last_line}",
         "held": False,
-        "seconds": records.seconds_since(began),
+        "seconds": recording.seconds_since(began),
     }
 
 
@@ -162,4 +162,4 @@ def sentence(record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(records.run(None, options(), work))
+    sys.exit(recording.run(None, options(), work))

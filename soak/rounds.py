@@ -20,9 +20,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import records
+import recording
 from group import CHANNELS, GRACE, STRATEGIES, Group, Plan
-from records import NotHeld
+from recording import NotHeld
 from sandbox import ResourceCounts, Sandbox, resources_of
 from sharedtensor_conformance.harness.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.process_tree import wait_until
@@ -38,15 +38,15 @@ WARM_UP = 20  # rounds; a tenth of the run if that is less
 Samples = dict[str, Any]
 
 
-def options() -> records.Parser:
+def options() -> recording.Parser:
     """Return the parser of the command line."""
-    parser = records.Parser(__doc__, prog="rounds")
+    parser = recording.Parser(__doc__, prog="rounds")
     add = parser.add_argument
     text = "how many rounds (default: %(default)s)"
-    add("--rounds", type=records.positive, default=1000, help=text)
+    add("--rounds", type=recording.positive, default=1000, help=text)
     text = "run for this time instead of a number of rounds"
     add("--minutes", type=float, default=None, help=text)
-    add("--every", type=records.positive, help="rounds between samples")
+    add("--every", type=recording.positive, help="rounds between samples")
     text = "the sharing strategy (default: %(default)s)"
     add("--strategy", choices=STRATEGIES, default=STRATEGIES[0], help=text)
     text = "the start method (default: %(default)s)"
@@ -85,7 +85,7 @@ def run_rounds(
 ) -> None:
     """Have the group work, take a sample at intervals, and end it."""
     until = None if minutes is None else time.monotonic() + 60 * minutes
-    progress = records.Progress(rounds, "rounds")
+    progress = recording.Progress(rounds, "rounds")
     is_over, number = False, 0
     try:
         group.start()
@@ -196,4 +196,4 @@ def rise_of(rounds: Sequence[int], values: Sequence[int]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(records.run(None, options(), work))
+    sys.exit(recording.run(None, options(), work))

@@ -27,9 +27,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import records
+import recording
 from circumstances import commit
-from records import NotHeld
+from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.chapters.random_histories import RELATIVE_COST
@@ -50,20 +50,20 @@ SHOWN = 4000  # characters of the output of a run without a report
 Run = dict[str, Any]
 
 
-def options() -> records.Parser:
+def options() -> recording.Parser:
     """Return the parser of the command line."""
-    parser = records.Parser(__doc__, prog="suite")
+    parser = recording.Parser(__doc__, prog="suite")
     add = parser.add_argument
     text = "how many runs (default: %(default)s)"
-    add("--runs", type=records.positive, default=20, help=text)
+    add("--runs", type=recording.positive, default=20, help=text)
     text = "run only histories, until there were as many, instead of a number of runs"
-    add("--histories", type=records.positive, metavar="COUNT", help=text)
+    add("--histories", type=recording.positive, metavar="COUNT", help=text)
     text = "histories of a case under fork, the fastest (default: %(default)s)"
-    add("--each", type=records.positive, default=200, metavar="COUNT", help=text)
+    add("--each", type=recording.positive, default=200, metavar="COUNT", help=text)
     text = "start no further run after this time (default: no time limit)"
-    add("--minutes", type=records.positive, help=text)
+    add("--minutes", type=recording.positive, help=text)
     text = "the seed of the first run, with --histories or --shuffle"
-    add("--first-seed", type=records.positive, default=1, metavar="SEED", help=text)
+    add("--first-seed", type=recording.positive, default=1, metavar="SEED", help=text)
     text = "workers of pytest-xdist (default: %(default)s)"
     add("--workers", type=int, default=2, metavar="COUNT", help=text)
     add("--shuffle", action="store_true", help="run the cases in a random order")
@@ -91,7 +91,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
     """Record the result of each run. Raises `NotHeld` if something is left."""
     things = "histories" if given.histories else "runs"
-    progress = records.Progress(given.histories or given.runs, things)
+    progress = recording.Progress(given.histories or given.runs, things)
     began, seeds = time.monotonic(), itertools.count(given.first_seed)
     with Sandbox() as sandbox, tempfile.TemporaryDirectory(prefix="sts-many-") as place:
         while (done := done_in(record)) < progress.total:
@@ -141,7 +141,7 @@ def one_run(
     cases = [line for line in map(json.loads, lines) if line["type"] == "case"]
     run = {
         "status": "still running" if ended.status is None else ended.status,
-        "seconds": records.seconds_since(began),
+        "seconds": recording.seconds_since(began),
         "idle": idle_share(idle, total),
         "python": platform.python_version(),
         "seed": seed if given.shuffle or given.histories else None,
@@ -275,4 +275,4 @@ def is_flawless(run: Run) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(records.run(None, options(), work))
+    sys.exit(recording.run(None, options(), work))

@@ -66,7 +66,7 @@ def look(scripts, tmp_path):
 
 
 def test_report_has_what_was_told(look):
-    from records import NotHeld
+    from recording import NotHeld
 
     assert look(2, [CASE])["cases"] == 1
     with pytest.raises(NotHeld, match="lacks test_b, which was told"):
@@ -77,7 +77,7 @@ def test_report_has_what_was_told(look):
 
 def test_report_that_speaks_of_what_it_did_not_reach_is_seen(look, monkeypatch):
     import killed_runs
-    from records import NotHeld
+    from recording import NotHeld
 
     shown = killed_runs.shown
     for more in ("Claimed, and judged by no case: VIEW-1", "Stale expectations: x"):

@@ -46,7 +46,7 @@ def test_what_is_watched_goes_on_beside_the_turns(mixed):
 
 
 def test_a_turn_that_does_not_hold_ends_the_run_long_before_its_time(mixed):
-    from records import NotHeld
+    from recording import NotHeld
 
     began = time.monotonic()
     with pytest.raises(NotHeld, match=r"--no-such-option.* ended with status 4"):
@@ -67,7 +67,7 @@ def test_nothing_is_left_of_scripts_that_have_to_be_killed(
     mixed, monkeypatch, temporary
 ):
     """The processes of a pair are in sessions of their own."""
-    from records import NotHeld
+    from recording import NotHeld
     from sharedtensor_conformance.harness.process_tree import wait_until
 
     mark = str(uuid.uuid4())
@@ -97,7 +97,7 @@ def living_with(mark):
 
 
 def test_what_is_watched_and_broken_is_the_finding(mixed):
-    from records import NotHeld
+    from recording import NotHeld
 
     with pytest.raises(NotHeld, match=r"rounds\.py .*: .*without its grad"):
         mixed(("--episodes=1", "--hold=0.1"), "--mutant=drops_grad")

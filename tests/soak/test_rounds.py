@@ -40,7 +40,7 @@ def test_rounds_on_a_broken_reference_do_not_hold(run, mutant, sentence):
 
 
 def test_memory_that_rises_is_seen_and_noise_is_not(scripts):
-    from records import NotHeld
+    from recording import NotHeld
     from rounds import BOUND, judge_rise, rise_of
 
     numbers = list(range(0, 10_000, 100))

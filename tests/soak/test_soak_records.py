@@ -16,7 +16,7 @@ def test_wrong_use_is_one_sentence(run, script):
 
 
 def test_a_record_is_json_that_can_be_read(scripts):
-    from records import as_text
+    from recording import as_text
 
     record = {"row": list(range(200)), "deep": {"a": [{"b": 1}] * 20}, "none": {}}
     text = as_text(record)
@@ -25,12 +25,12 @@ def test_a_record_is_json_that_can_be_read(scripts):
 
 
 def test_the_command_names_no_path_of_the_machine(scripts, monkeypatch):
-    import records
+    import recording
 
     monkeypatch.setattr("sys.argv", ["/somewhere/soak/kills.py"])
     given = ["--seed", "3", "--out", "/a/b.json", "--out=/c.json", "--kills", "5"]
     command = "python soak/kills.py --seed 3 --kills 5"
-    assert records.command_line(given) == command
+    assert recording.command_line(given) == command
 
 
 def test_a_record_that_cannot_be_written_is_one_sentence(run, tmp_path):

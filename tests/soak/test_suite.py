@@ -84,7 +84,7 @@ PASSED, NOT_RUN = {"verdict": "pass"}, {"verdict": "not-run"}
     ],
 )
 def test_only_plain_passes_hold(judged, other, status):
-    from records import NotHeld
+    from recording import NotHeld
 
     assert "all 2 cases passed" in judged(PASSED, PASSED)
     with pytest.raises(NotHeld, match="Run 1 of 1 ended with status"):
