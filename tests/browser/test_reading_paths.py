@@ -227,7 +227,7 @@ def test_report_of_forty_broken_clauses_leads_to_its_first_cause(
     opened, report_file, viewport
 ):
     page = opened(report_file, viewport=viewport)
-    assert "40 clauses broken" in page.locator(".said").inner_text()
+    assert "40 clauses broken (new)" in page.locator(".said").inner_text()
     page.locator("a[href='#cause-1']").click()
     first = page.locator("#cause-1")
     assert first.locator("pre").first.is_visible()

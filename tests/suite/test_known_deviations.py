@@ -85,7 +85,7 @@ def assert_others_follow(done):
     assert f"({count} follow from known deviations, not run)" in " ".join(
         done.text.split()
     )
-    assert f"1 expected, {count} follows" in done.text
+    assert f"1 known, {count} follows" in done.text
     evidence = {case.evidence for case in done.cases if case.verdict == "follows"}
     (shown,) = (case.id for case in done.cases if case.verdict == "fail")
     assert evidence == {
@@ -101,7 +101,7 @@ def test_run_of_a_newer_release_says_of_which_one_deviations_were_recorded(suite
     assert done.report.run.selection.carried_over == "0.0.1"
     said = " ".join(done.text.split())
     assert "is newer than 0.0.1, the newest release whose deviations" in said
-    assert "SHARE-1" in said.partition("MUST, profile core, expected, as in 0.0.1")[0]
+    assert "SHARE-1" in said.partition("MUST, profile core, known, as in 0.0.1")[0]
 
 
 def test_cases_that_are_named_are_run(suite):
