@@ -50,9 +50,9 @@ clauses_chapters = [
 ]
 # fmt: on
 clauses_implementations = [
-    *("reference", "torch", "torch-patched"),
-    *("paddle", "mindspore", "stdlib"),
-    *("sharedarray", "shared-ndarray2", "tensordict"),
+    *("torch", "torch-cuda", "paddle", "mindspore", "tensordict"),
+    *("stdlib", "sharedarray", "shared-ndarray2"),
+    *("torch-patched", "reference"),
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist"]

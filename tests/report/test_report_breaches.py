@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from report_samples import CLAUSES, all_but, case, report, view
 from sharedtensor_conformance.report.badge import message
-from sharedtensor_conformance.report.known import Breach, Known, breaches_of_programs
+from sharedtensor_conformance.report.known import Breach, Known
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page
 from sharedtensor_conformance.report.records import ReportError
@@ -52,7 +52,6 @@ def folder(tmp_path):
     (programs.parent / "lib.toml").write_text(CAUSES)
     for name in ("lost", "late"):
         (programs / f"{name}.py").write_text('"""A program."""\n')
-    breaches_of_programs.cache_clear()
     return tmp_path
 
 

@@ -50,6 +50,13 @@ class Standing(StrEnum):
     NOT_HERE = "not here"  # not run, and only since the machine does not permit it
 
 
+JUDGED_WITHOUT_CUDA = frozenset({"torch", "torch-patched", "paddle"})
+"""Libraries that share CUDA tensors, and whose adapters need only a build for the CPU.
+
+They do not claim ``cuda``, but a reader would take that for a claim of the library.
+"""
+
+
 @dataclass(frozen=True)
 class Shortfalls:
     """The reasons why the exit status of a run is not 0; all empty if it is 0.
@@ -168,9 +175,16 @@ def standing(run: Run, result: ClauseResult) -> Standing:
         return Standing.NEW if decides(run, result) else Standing.ADVISORY
     if result.verdict is Verdict.PASS:
         return Standing.HELD
-    if result.verdict is Verdict.UNSUPPORTED:
+    if result.verdict is Verdict.UNSUPPORTED and not lacks_cuda(run, result):
         return Standing.NOT_CLAIMED
     return Standing.NOT_HERE if result.needs else Standing.NOT_RUN
+
+
+def lacks_cuda(run: Run, result: ClauseResult) -> bool:
+    """Return whether a clause was not judged only as the build has no CUDA."""
+    on_cuda = result.profile == "cuda" and "cuda" not in run.implementation.claims
+    is_able = run.implementation.name in JUDGED_WITHOUT_CUDA
+    return on_cuda and is_able and result.verdict is Verdict.UNSUPPORTED
 
 
 def decides(run: Run, result: ClauseResult) -> bool:

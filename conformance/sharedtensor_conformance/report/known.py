@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -131,7 +130,6 @@ def expectations_of(run: Run, folder: Path = SHIPPED) -> Expectations:
         raise ReportError(str(error)) from error
 
 
-@cache
 def breaches_of_programs(folder: Path) -> Mapping[str, Breach]:
     """Return what each program breaks that a file of causes explains.
 
@@ -141,10 +139,11 @@ def breaches_of_programs(folder: Path) -> Mapping[str, Breach]:
     found = {}
     for file in sorted((folder / REPRODUCERS).glob("*.toml")):
         try:
-            causes = load_causes(file).causes
+            causes = load_causes(file)
         except CausesError as error:
             raise ReportError(str(error)) from error
-        for name, cause in causes.items():
+        on_devices = {f"device/{name}": one for name, one in causes.device.items()}
+        for name, cause in (causes.causes | on_devices).items():
             breach = Breach.DOCUMENTATION if cause.promises else Breach.SPECIFICATION
             found[f"{file.stem}/{name}.py"] = breach
     return found

@@ -33,9 +33,15 @@ from sphinx.errors import ExtensionError
 from sphinx.highlighting import PygmentsBridge
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+from clauses import outcomes
 from clauses.domain import NAME
 from clauses.links import Links
-from clauses.outcomes import counted, outcome_in, to_name
+
+COUNTING = (
+    *(outcomes.counted, outcomes.counted_in, outcomes.outcome_in),
+    *(outcomes.simulated, outcomes.to_name, outcomes.words_in),
+)
+"""What counts clauses, in every template by the same functions."""
 
 EXTENSIONS = Path(__file__).parents[1]
 
@@ -120,7 +126,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (mean, median, number_columns, zip, counted, outcome_in, to_name)
+    functions = (mean, median, number_columns, zip, *COUNTING)
     made.globals |= {function.__name__: function for function in functions}
     made.filters |= {"with_code": with_code, "highlighted": highlighted}
     return made
