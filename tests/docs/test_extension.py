@@ -227,6 +227,25 @@ def test_link_to_the_evidence_leads_into_what_is_folded_and_so_opens_it(judged):
     assert re.search(r'</summary>\s*<div id="TINY-1-bad">', page)
 
 
+def test_clause_is_found_by_its_id_in_small_letters(judged):
+    assert 'id="tiny-1"' in judged.page("tiny.html")
+
+
+@pytest.mark.parametrize("text", ["See `it`.", "See ``it``."])
+def test_what_stands_between_backticks_is_code(build, text):
+    from clauses.rendering import with_code
+
+    assert with_code(text) == 'See <code class="docutils literal">it</code>.'
+
+
+def test_report_is_downloaded_from_its_own_folder(build):
+    from clauses.reports import ON_A_DEVICE, Shown
+
+    folder = ROOT / "docs/reports"
+    assert Shown(folder / ON_A_DEVICE, ROOT).place == ON_A_DEVICE
+    assert Shown(folder / "torch.jsonl", ROOT).place == "torch.jsonl"
+
+
 def test_source_pages_show_the_files(judged):
     assert "Keeps a copy." in judged.page(f"source/{CAUSES}/acme/keeps.py.html")
 

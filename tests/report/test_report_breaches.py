@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from report_samples import CLAUSES, all_but, case, report, view
 from sharedtensor_conformance.report.badge import message
-from sharedtensor_conformance.report.known import Breach, Known
+from sharedtensor_conformance.report.known import Breach, Known, in_number
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page
 from sharedtensor_conformance.report.records import ReportError
@@ -129,6 +129,13 @@ def shown(folder):
     made = RunView(sample.run, sample.cases, sample.summary, CLAUSES)
     made.__dict__["known"] = known(folder, *entries)
     return made
+
+
+def test_several_clauses_break_and_one_breaks():
+    assert in_number(1, Breach.DOCUMENTATION) == "1 breaks its own documentation"
+    assert in_number(2, Breach.DOCUMENTATION) == "2 break its own documentation"
+    assert in_number(2, Breach.SPECIFICATION) == "2 differ from this specification"
+    assert in_number(0, "held") == "0 held"
 
 
 SENTENCE = (

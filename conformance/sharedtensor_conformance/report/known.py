@@ -39,6 +39,14 @@ class Breach(StrEnum):
     SPECIFICATION = "differs from this specification"
 
 
+def in_number(count: int, words: str) -> str:
+    """Return how many clauses do what `words` say: ``1 breaks``, ``2 break``."""
+    if count != 1:
+        for verb in ("break", "differ"):
+            words = words.replace(f"{verb}s ", f"{verb} ")
+    return f"{count} {words}"
+
+
 def worst(breaches: Iterable[Breach]) -> Breach:
     """Return the gravest breach; one that nothing explains if there are none."""
     return min(breaches, key=list(Breach).index, default=Breach.UNEXPLAINED)

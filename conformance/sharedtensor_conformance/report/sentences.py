@@ -13,7 +13,7 @@ from sharedtensor_conformance.report.judge import (
     deviates,
     required_levels,
 )
-from sharedtensor_conformance.report.known import Breach
+from sharedtensor_conformance.report.known import Breach, in_number
 from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import STAND_INS
 from sharedtensor_conformance.report.run_view import OF_BREACH, RunView
@@ -65,24 +65,11 @@ def _tallied(view: RunView) -> str:
     return ", ".join(said)
 
 
-BREAK = {
-    Breach.DOCUMENTATION: (
-        "breaks its own documentation",
-        "break its own documentation",
-    ),
-    Breach.SPECIFICATION: (
-        "differs from this specification",
-        "differ from this specification",
-    ),
-}
-"""What one clause does, or several, as a verb in a sentence."""
-
-
 def _kinds(view: RunView) -> Iterator[str]:
     """Yield how many known deviations break the documentation, or only the spec."""
-    for breach, (one, several) in BREAK.items():
+    for breach in (Breach.DOCUMENTATION, Breach.SPECIFICATION):
         if count := view.counts[OF_BREACH[breach]]:
-            yield f"{count} {one if count == 1 else several}"
+            yield in_number(count, breach)
 
 
 def _held(view: RunView) -> list[str]:

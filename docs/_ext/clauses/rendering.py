@@ -27,6 +27,7 @@ from jinja2 import (
     select_autoescape,
 )
 from markupsafe import Markup
+from sharedtensor_conformance.report.known import in_number
 from sharedtensor_conformance.report.records import ReportError, read_report
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -39,7 +40,7 @@ from clauses.links import Links
 
 COUNTING = (
     *(outcomes.counted, outcomes.counted_in, outcomes.outcome_in),
-    *(outcomes.simulated, outcomes.to_name, outcomes.words_in),
+    *(outcomes.simulated, outcomes.to_name, outcomes.words_in, in_number),
 )
 """What counts clauses, in every template by the same functions."""
 
@@ -145,7 +146,7 @@ def written(template: str, **content: Any) -> str:
 def with_code(text: str) -> Markup:
     """Return a sentence in which what stands between backticks is code."""
     code = Markup('<code class="docutils literal">{}</code>')
-    parts = enumerate(text.split("`"))
+    parts = enumerate(text.replace("``", "`").split("`"))
     return Markup("").join(code.format(one) if n % 2 else one for n, one in parts)
 
 

@@ -163,6 +163,7 @@ class Shown:
     Attributes:
         groups: what is broken, by cause, with what is known of it.
         cells: its cases of the fault table.
+        place: its file, from the folder of the reports.
     """
 
     def __init__(self, file: Path, root: Path) -> None:
@@ -175,6 +176,7 @@ class Shown:
         known = Deviations(root, report.run)
         groups = groups_of(report.cases, summary, load_clauses())
         self.file = file
+        self.place = file.relative_to(root / "docs" / "reports").as_posix()
         self.run = report.run
         self.summary = summary
         self.name = name_of(report.run)
