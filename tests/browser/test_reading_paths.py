@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 import sharedtensor_conformance
@@ -18,6 +20,7 @@ import report_samples as samples
 
 CLAUSES = load_clauses()
 CAUSES = Path(sharedtensor_conformance.__file__).parent / "expectations" / "causes"
+DOCS = Path(__file__).parents[2] / "docs"
 ROWS = "table.clause-matrix tbody tr:not(.chapter)"
 
 
@@ -185,10 +188,15 @@ def test_search_finds_a_clause_by_its_id(opened, id):
         ("too many open files", "FAIL-1"),
         ("received 0 items of ancdata", "ENV-2"),
         ("Cowardly refusing to serialize", "GRAD-5"),
+        ("OSError: [Errno 24] Too many open files", "FAIL-1"),
+        ("DataLoader worker is killed by signal: Bus error", "FAIL-4"),
+        ("leaked shared_memory objects to clean up at shutdown", "LIFE-9"),
+        ("RuntimeError: CUDA error: invalid resource handle", "CUDA-18"),
+        ("DataLoader hangs with num_workers", "LOAD-4"),
     ],
 )
 def test_error_message_leads_to_its_clause(opened, words, id):
-    page = opened(f"search.html?q={words.replace(' ', '+')}")
+    page = opened(f"search.html?q={quote_plus(words)}")
     found = results(page).all()[:FIRST]
     addresses = [one.get_attribute("href") for one in found]
     entry = next(one for one in addresses if one.startswith("guides/messages.html#"))
@@ -196,6 +204,69 @@ def test_error_message_leads_to_its_clause(opened, words, id):
     page.wait_for_url("**/guides/messages.html#*")
     page.locator("section:target").get_by_text(id, exact=True).click()
     page.wait_for_url(f"**#{id}")
+
+
+FIRST_RESULTS = """texts => texts.map(text => {
+    const [page, , anchor] = Search._performSearch(...Search._parseQuery(text)).at(-1);
+    return page + anchor;
+})"""
+"""Returns the address of the first result of a search for each text."""
+
+
+def test_search_for_a_whole_message_finds_its_entry_first(opened):
+    with (DOCS / "guides" / "messages.toml").open("rb") as file:
+        groups = tomllib.load(file)["group"]
+    found = [
+        text for group in groups for one in group["message"] for text in one["texts"]
+    ]
+    texts = [text for text in found if "..." not in text and ";" not in text]
+    assert len(texts) >= 30
+    page = opened("search.html?q=shared")
+    results(page)
+    addresses = page.evaluate(FIRST_RESULTS, texts)
+    lost = dict(zip(texts, addresses, strict=True))
+    wrong = {k: v for k, v in lost.items() if not v.startswith("guides/messages#")}
+    assert wrong == {}
+
+
+TRACEBACK = """\
+  File "site-packages/torch/utils/data/dataloader.py", line 1308, in _try_get_data
+    data = self._data_queue.get(timeout=timeout)
+  File "site-packages/torch/multiprocessing/reductions.py", line 541
+RuntimeError: unable to open shared memory object </torch_59_4_7> in read-write mode
+"""
+
+
+@pytest.mark.parametrize(
+    ("pasted", "anchor"),
+    [
+        (TRACEBACK, "unable-to-open-shared-memory-object"),
+        (
+            "RuntimeError: DataLoader worker (pid 11011) is killed by signal: Bus "
+            "error. It is possible that dataloader's workers are out of shared memory. "
+            "Please try to raise your shared memory limit.",
+            "dataloader-worker-is-killed-by-signal-bus-error",
+        ),
+        (
+            "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: "
+            "resource_tracker: There appear to be 3 leaked shared_memory objects to "
+            "clean up at shutdown\n  warnings.warn('resource_tracker: There appear",
+            "there-appear-to-be-leaked-shared-memory-objects",
+        ),
+    ],
+)
+def test_pasted_traceback_leads_to_its_entry(opened, pasted, anchor):
+    page = opened("guides/messages.html")
+    page.get_by_label("Paste an error message or a traceback").fill(pasted)
+    page.locator(".message-results a").first.click()
+    page.wait_for_url(f"**/guides/messages.html#{anchor}*")
+    assert page.locator("section:target").get_by_text("What to do today").is_visible()
+
+
+def test_what_is_no_message_finds_none(opened):
+    page = opened("guides/messages.html")
+    page.get_by_label("Paste an error message or a traceback").fill("It works well.")
+    assert page.locator(".message-results a").count() == 0
 
 
 @pytest.fixture(scope="module")
