@@ -53,6 +53,29 @@ def test_figures_of_the_front_page_are_the_rows_of_the_matrix(opened):
         assert visible_rows(opened(address)) == count, title
 
 
+@pytest.mark.parametrize(
+    ("way", "title"),
+    [
+        ("See the results", "Clause by implementation"),
+        ("I have an error", "Errors and remedies"),
+        ("Test my library", "Build an implementation"),
+    ],
+)
+def test_front_page_has_three_ways_in(opened, way, title):
+    page = opened("index.html")
+    card = page.locator(".sd-card", has_text=way)
+    assert card.bounding_box()["y"] < WIDE["height"]
+    card.get_by_role("link").click()
+    assert page.locator("h1").inner_text().startswith(title)
+
+
+def test_front_page_counts_what_is_recorded(opened):
+    page = opened("index.html")
+    told = page.locator(".front-figures").inner_text()
+    assert f"{len(CLAUSES)} clauses" in told
+    assert re.search(r"\d,\d{3} cases", told)
+
+
 def test_filtered_matrix_is_shared_by_its_address(opened):
     page = opened("matrix.html")
     assert visible_rows(page) == len(CLAUSES)
@@ -139,6 +162,7 @@ def test_matrix_is_a_plain_table_without_scripts(opened):
 
 def test_link_to_a_chapter_of_the_matrix_works_without_scripts(opened):
     page = opened("index.html", java_script_enabled=False)
+    page.get_by_text("By chapter", exact=True).click()
     page.locator('.field-table a[aria-label^="LIFE, torch:"]').click()
     page.wait_for_url("**#matrix-LIFE")
     assert page.locator("#matrix-LIFE tr.chapter").is_visible()
