@@ -120,7 +120,7 @@ def test_report_to_a_project_is_copied_as_markdown(opened):
     box.hover()
     box.locator("button.copybtn").click()
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith("# A `.grad` that is present")
+    assert copied.startswith("# Sending a tensor drops its `.grad`")
     assert (CAUSES / "torch/grad_present_is_not_sent.py").read_text() in copied
     assert "- GRAD-2: " in copied
 
