@@ -188,6 +188,18 @@ def test_answer_that_took_long_before_is_waited_for_longer(
         assert (again.limit, other.limit) == (limit, 0.5)
 
 
+def test_after_a_wait_that_ended_the_others_of_the_case_are_short(monkeypatch):
+    waits = waits_of(0.5)
+    clock = iter([0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with waits.waiting("open_pool", 90.0, starts=True) as wait:
+        wait.answered = True
+    with pytest.raises(DeadlineExceeded), waits.waiting("get", 20.0):
+        raise DeadlineExceeded("no answer")
+    with waits.waiting("open_pool", 90.0, starts=True) as wait:
+        assert wait.limit == 0.5
+
+
 def test_request_that_starts_processes_has_the_time_for_it(monkeypatch):
     waits = waits_of(0.5)
     clock = iter([0.0, 2.0, 2.0, 90.0])

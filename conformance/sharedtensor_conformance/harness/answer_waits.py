@@ -78,8 +78,11 @@ class AnswerWaits:
     def _limit(self, request_name: str, *, starts: bool) -> float:
         if self.limit is None:
             return math.inf
+        if self.ended:  # the case is not judged any more
+            return self.limit
         more = STARTS * self._longest_start if starts else 0.0
-        return max(self.limit + more, 2 * self._answered.get(request_name, 0.0))
+        slowest = self._answered.get(request_name, 0.0)
+        return round(max(self.limit + more, 2 * slowest), 1)
 
     def _note(
         self, request_name: str, seconds: float, *, starts: bool, answered: bool
