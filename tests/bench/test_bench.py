@@ -218,13 +218,12 @@ def test_the_rest_is_measured_by_an_implementation_that_starts_anew(broken):
         (("--impl=sharedtensor_conformance.adapters.reference",), "two implementation"),
     ],
 )
-def test_wrong_use_is_answered_with_one_sentence(bench, options, sentence):
-    done = bench("--impl=reference", *options)
-    assert done.status == 4, done.err
-    assert len(done.err.splitlines()) == 1
-    assert sentence in done.err
-    assert done.out == ""
-    assert done.left == []
+def test_wrong_use_is_answered_with_one_sentence(call, options, sentence, capfd):
+    assert call("--impl=reference", *options) == 4
+    said = capfd.readouterr()
+    assert len(said.err.splitlines()) == 1
+    assert sentence in said.err
+    assert said.out == ""
 
 
 def test_a_strategy_is_passed_over_where_another_one_exists(bench):
