@@ -237,7 +237,7 @@ LEAKS = (
     "--impl=leaks:each_and_a_pipe",
     "--case=test_ledger.py::test_nothing_is_left_of_what*",
 )
-SENDS = "--case=test_share.py::test_receiver_finds_values_shape_and_dtype*"
+SENDS = "test_share.py::test_receiver_finds_values_shape_and_dtype"
 WHERE = ("--strategy=file_descriptor", "--start-method=fork")
 LEAK = """
 [[expect]]
@@ -250,14 +250,20 @@ date = 2026-11-21
 
 
 @pytest.mark.takes(9)
-def test_leak_is_expected_where_each_kind_of_it_is(suite):
+def test_each_kind_of_leak_is_found_and_is_expected_where_each_is_named(suite):
     file = suite.folder / "expected.toml"
     file.write_text(LEAK.format('["descriptor /dev/null", "descriptor pipe"]'))
-    done = suite(*LEAKS, SENDS, *WHERE, f"--expectations={file}")
+    done = suite(*LEAKS, f"--case={SENDS}*", *WHERE, f"--expectations={file}")
     (closing,) = (case for case in done.cases if case.clauses == ("LIFE-7",))
     assert closing.verdict == "fail"
     assert set(closing.left) == set(FOUND)
     assert (closing.expected, done.status) == (True, 0)
+    findings = closing.evidence.split("not back after ")[1:]
+    other = [one for one in findings if " x pipe" in one]
+    known = [one for one in findings if one not in other]
+    assert any(one.count(f"\n  {SENDS}") > 1 for one in known), closing.evidence
+    assert other, closing.evidence
+    assert all("after 1 case:" in one and f"\n  {SENDS}" in one for one in other)
 
 
 FOUND = ("descriptor /dev/null", "descriptor pipe")
