@@ -3,8 +3,9 @@
 Python runs a signal handler between two instructions of Python code, and a handler may
 raise: that of Ctrl-C does. In ``fd = os.open(path)`` the exception can arise when the
 call has returned and the name is not yet bound. The descriptor is then open, and no
-variable has it. Python code cannot close this gap: a ``try`` begins after the call, and
-a ``with`` whose `__enter__` is written in Python has the same gap in there.
+variable has it. Python code cannot close this gap: a ``try`` begins after the call. Nor
+does a ``with``: since Python 3.14 a handler can run after `__enter__` has returned and
+before the block begins, and then nothing calls `__exit__`.
 
 A function of C is not divided: handlers and other threads run after it has returned. So
 what belongs together is done by one call of C that makes the other calls. `map` and
@@ -18,8 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat, starmap, takewhile
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple, cast
 
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 Call = tuple[Any, ...]
 """A function of C and its arguments."""
 
@@ -74,18 +77,35 @@ def call_while_right(
     return len(right)
 
 
-class Block:
-    """A ``with`` block that two functions of C enter and leave.
+def between(
+    take: Callable[[], object],
+    give: Callable[[Any], object],
+    work: Callable[[*Arguments], Result],
+    *arguments: *Arguments,
+) -> Result | None:
+    """Call a function between two functions of C, and return what it returns.
 
-    The second gets the three arguments of `__exit__`. The interpreter finds both in the
-    slots, without Python code.
+    What `take` returns is noted in the same step, and given to `give` afterwards. If it
+    is false there is nothing to give back, and the function is not called.
     """
+    taken: list[object] = []
+    taking, giving = filter(None, starmap(take, ((),))), map(give, taken)
+    try:
+        taken.extend(taking)
+        return work(*arguments) if taken else None
+    finally:
+        any(giving)  # no handler runs before this call
 
-    __slots__ = ("__enter__", "__exit__")
 
-    def __init__(self, enter: Callable[[], Any], leave: Callable[..., Any]):
-        self.__enter__ = enter
-        self.__exit__ = leave
+def under(
+    lock: Any, work: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """Return what a function returns that is called under a lock of C.
+
+    Whatever is raised, and wherever it arises, the lock is given back.
+    """
+    result = between(lock.__enter__, lock.__exit__, work, *arguments)
+    return cast("Result", result)
 
 
 def method_of(path: str) -> Any:

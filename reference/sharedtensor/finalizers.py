@@ -9,8 +9,8 @@ job runs at once, and else when the holder releases it: the holder looks at the 
 once more after that. Either it sees the new job, or the job came later, and then the
 lock was free for the thread that queued it. No job is stranded and no finalizer waits.
 
-The lock is taken by a ``with`` of C alone: see `atomic`. Otherwise an exception of a
-signal handler could leave it taken for ever (clause FAULT-2).
+Calls of C alone take the lock and give it back: see `atomic`. Otherwise an exception of
+a signal handler could leave it taken for ever (clause FAULT-2).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 from . import atomic
 from .errors import pass_on
@@ -43,9 +43,6 @@ class FinalizerLock:
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
         self._lock = threading.RLock()  # it knows its owner
-        # It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
-        take_if_free = functools.partial(self._lock.acquire, False)
-        self._if_free: Any = atomic.Block(take_if_free, self._lock.__exit__)
 
     def is_owned(self) -> bool:
         """Return whether this thread holds the lock."""
@@ -59,9 +56,7 @@ class FinalizerLock:
         The caller sees to it that its thread does not hold the lock.
         """
         try:
-            with self._lock:
-                self._run_queued()
-                return work(*arguments)
+            return atomic.under(self._lock, self._run_after_queued, work, *arguments)
         finally:
             self._run_if_free()
 
@@ -73,7 +68,13 @@ class FinalizerLock:
         self.jobs.append(job)
         self._run_if_free()
 
-    def _run_queued(self) -> None:
+    def _run_after_queued(
+        self, work: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        self._run_queued()
+        return work(*arguments)
+
+    def _run_queued(self) -> bool:
         while self.jobs:
             try:
                 self.jobs[0]()
@@ -81,17 +82,13 @@ class FinalizerLock:
                 pass_on(error)
                 _Failed(error)
             self.jobs.popleft()
+        return True
 
     def _run_if_free(self) -> None:
+        take_if_free = functools.partial(self._lock.acquire, False)
         while self.jobs and not self.is_owned():
-            taken = None
-            try:
-                with self._if_free as taken:
-                    if taken:
-                        self._run_queued()
-            except RuntimeError:
-                if taken is not False:
-                    raise
+            give: Callable[..., None] = self._lock.__exit__
+            if not atomic.between(take_if_free, give, self._run_queued):
                 return  # its holder looks at the queue
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from . import announcements, memory, segments, state, strategies, transport
+from . import announcements, atomic, memory, segments, state, strategies, transport
 from .atomic import Call
 from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
 from .errors import (
@@ -126,9 +126,13 @@ def share_storage(storage: Storage) -> None:
     """
     if storage.segment is not None:
         return
-    with state.moving, state.changing([storage]):
-        if storage.segment is None:  # no other thread was faster: clause CHAN-5
-            move_storage(storage)
+    state.change([storage], move_private, storage)
+
+
+def move_private(storage: Storage) -> None:
+    """Move a storage unless another thread was faster. Clause CHAN-5."""
+    if storage.segment is None:
+        move_storage(storage)
 
 
 def share_storages(storages: Iterable[Storage]) -> None:
@@ -157,14 +161,14 @@ def share_small(storages: Iterable[Storage]) -> None:
     `NestedMoveError`.
     """
     small = list(storages)
-    with (
-        contextlib.suppress(ResourceError),
-        state.moving,
-        state.changing(small),
-    ):
-        private = [each for each in small if each.segment is None]
-        for group in groups_of(private):
-            move_together(group)
+    with contextlib.suppress(ResourceError):
+        state.change(small, move_in_groups, small)
+
+
+def move_in_groups(storages: Iterable[Storage]) -> None:
+    """Move those of small storages that are private, in groups. Clause LIFE-26."""
+    for group in groups_of(each for each in storages if each.segment is None):
+        move_together(group)
 
 
 def groups_of(storages: Iterable[Storage]) -> Iterator[list[Storage]]:
@@ -680,8 +684,7 @@ def remember_segment(segment: strategies.Segment) -> strategies.Segment:
 
     If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
     """
-    with state.moving:
-        return state.common.setdefault(segment.token, segment)
+    return atomic.under(state.moving, state.common.setdefault, segment.token, segment)
 
 
 def rebuild_part(
@@ -695,15 +698,25 @@ def rebuild_part(
     Clauses RESHARE-3, RESHARE-4, SEC-7. Raises `HandleError`.
     """
     segments.verify_part(segment.token, segment.nbytes, offset, nbytes)
-    with state.moving:
-        known = find_part(segment, offset)
-        if known is not None:
-            return verify_known(known, nbytes)
-        mapped = mapping_of(segment).part(offset, nbytes)
-        storage = storage_class.over(mapped, segment, offset)
-        assert segment.storages is not None, "it is a common segment"
-        segment.storages[offset] = weakref.ref(storage)
-        return storage
+    part = segment, storage_class, offset, nbytes
+    return atomic.under(state.moving, find_or_make_part, *part)
+
+
+def find_or_make_part(
+    segment: strategies.Segment,
+    storage_class: type[Storage],
+    offset: int,
+    nbytes: int,
+) -> Storage:
+    """Do so under the lock of look-ups."""
+    known = find_part(segment, offset)
+    if known is not None:
+        return verify_known(known, nbytes)
+    mapped = mapping_of(segment).part(offset, nbytes)
+    storage = storage_class.over(mapped, segment, offset)
+    assert segment.storages is not None, "it is a common segment"
+    segment.storages[offset] = weakref.ref(storage)
+    return storage
 
 
 def find_part(segment: strategies.Segment, offset: int) -> Storage | None:
@@ -756,8 +769,7 @@ def remember_storage(storage: Storage, segment: strategies.Segment) -> Storage:
     handle has the token. If another thread was faster, return that one's. Clauses
     RESHARE-3, RESHARE-4.
     """
-    with state.moving:
-        return state.known.setdefault(segment.token, storage)
+    return atomic.under(state.moving, state.known.setdefault, segment.token, storage)
 
 
 def verify_known(storage: Storage, nbytes: int) -> Storage:

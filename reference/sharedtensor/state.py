@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
+from . import atomic
 from .errors import NestedMoveError
 from .strategies import Segment
 
 if TYPE_CHECKING:
     from .storage import Storage
 
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 DEFAULT_STRATEGY = "file_descriptor"
 
 strategy = DEFAULT_STRATEGY
@@ -35,21 +38,33 @@ storage that is half moved. Clause THREAD-3.
 """
 
 _changes: list[tuple[frozenset[int], threading.Lock]] = []
-"""The ids of the storages that a `with changing` is about, and a lock that it takes.
+"""The ids of the storages that are being changed, and a lock that this takes.
 
-Once the lock is free the block has ended. A child that a signal handler forks in the
-block has the lock taken, since there the change stays half done.
+Once the lock is free the change has ended. A child that a signal handler forks during
+it has the lock taken, since there the change stays half done.
 """
 
 
-def changing(storages: Iterable[Storage]) -> threading.Lock:
-    """Return what a `with` enters to move or resize storages, after `moving`.
+def change(
+    storages: Iterable[Storage],
+    work: Callable[[*Arguments], Result],
+    *arguments: *Arguments,
+) -> Result:
+    """Return what a function returns that moves or resizes storages, under `moving`.
 
     The holder of `moving` can take it again. So a signal handler or a finalizer that
-    runs in the block can change other storages. To change these is refused: two moves
-    of one storage leave its receivers with two memories. Clause CHAN-5. Raises
+    runs in the function can change other storages. To change these is refused: two
+    moves of one storage leave its receivers with two memories. Clause CHAN-5. Raises
     `NestedMoveError`.
     """
+    return atomic.under(moving, _change, storages, work, *arguments)
+
+
+def _change(
+    storages: Iterable[Storage],
+    work: Callable[[*Arguments], Result],
+    *arguments: *Arguments,
+) -> Result:
     global _changes
     ids = frozenset(map(id, storages))
     under_way = [each for each in _changes if each[1].locked()]
@@ -60,11 +75,9 @@ def changing(storages: Iterable[Storage]) -> threading.Lock:
                 "has interrupted the call which does so already, such as a signal "
                 "handler or a finalizer. Do it when that call has returned."
             )
-    # Not a context manager in Python: an exception of a signal handler can arise where
-    # its `__exit__` begins, and the storages could never be changed again (FAULT-2).
-    block = threading.Lock()
-    _changes = [*under_way, (ids, block)]
-    return block
+    lock = threading.Lock()
+    _changes = [*under_way, (ids, lock)]
+    return atomic.under(lock, work, *arguments)
 
 
 # By functions of C: an exception of a signal handler that arises in a hook of Python is

@@ -80,17 +80,19 @@ class Storage:
         `ResizeError` if the storage is shared, `NestedMoveError` if the caller has
         interrupted what shares it, and changes nothing then. Clause SHARE-8.
         """
-        with state.moving, state.changing([self]):
-            if self.is_shared():
-                raise ResizeError(
-                    f"A storage of {self.nbytes} bytes was to be resized to {nbytes}, "
-                    "but it is shared, and other processes have mapped it at its size. "
-                    "Clone the tensor and resize the clone."
-                )
-            new, kept = Memory(nbytes), min(self.nbytes, nbytes)
-            # No call is below: no handler, and no other thread, comes in between.
-            new.bytes[:kept] = self.memory.bytes[:kept]
-            self.memory, self.nbytes = new, nbytes
+        state.change([self], self._resize, nbytes)
+
+    def _resize(self, nbytes: int) -> None:
+        if self.is_shared():
+            raise ResizeError(
+                f"A storage of {self.nbytes} bytes was to be resized to {nbytes}, "
+                "but it is shared, and other processes have mapped it at its size. "
+                "Clone the tensor and resize the clone."
+            )
+        new, kept = Memory(nbytes), min(self.nbytes, nbytes)
+        # No call is below: no handler, and no other thread, comes in between.
+        new.bytes[:kept] = self.memory.bytes[:kept]
+        self.memory, self.nbytes = new, nbytes
 
     def clone(self) -> "Storage":
         """Return a private storage with the same bytes. Clause SHARE-11."""

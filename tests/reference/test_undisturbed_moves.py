@@ -251,7 +251,7 @@ def test_storage_that_another_thread_shares_meanwhile_is_not_resized(monkeypatch
         def __enter__(self):
             if threading.current_thread() is resizing:
                 asked.set()
-            lock.acquire()
+            return lock.acquire()
 
         def __exit__(self, *ignored):
             lock.release()

@@ -65,14 +65,16 @@ class CountTable:
         Clauses CUDA-13 and CUDA-14: each by itself. Before it counts, it is `claimed`,
         whatever interrupts this.
         """
-        with self.file.locked():
-            slot = self._vacant_slot()
-            row = self.slots[slot]
-            row["allocation"] = allocation
-            row["serial"] += 1
-            self.claimed = count = Count(self, slot, int(row["serial"]))
-            row["state"] = IN_FLIGHT
-            return count
+        return self.file.locked(self._claim, allocation)
+
+    def _claim(self, allocation: int) -> Count:
+        slot = self._vacant_slot()
+        row = self.slots[slot]
+        row["allocation"] = allocation
+        row["serial"] += 1
+        self.claimed = count = Count(self, slot, int(row["serial"]))
+        row["state"] = IN_FLIGHT
+        return count
 
     def _vacant_slot(self) -> int:
         """Return a slot that nobody has. Its caller holds the lock."""
@@ -94,10 +96,12 @@ class CountTable:
 
     def counted(self) -> set[int]:
         """Return the allocations that messages or living receivers refer to."""
-        with self.file.locked():
-            self.vacate_dead()
-            slots = self._used_slots()
-            return set(slots["allocation"][slots["state"] != VACANT].tolist())
+        return self.file.locked(self._counted)
+
+    def _counted(self) -> set[int]:
+        self.vacate_dead()
+        slots = self._used_slots()
+        return set(slots["allocation"][slots["state"] != VACANT].tolist())
 
     def vacate_dead(self) -> None:
         """Vacate the slots of receivers that have died, and of nobody else.
@@ -131,36 +135,37 @@ class Count:
 
     def withdraw(self) -> None:
         """Vacate the slot of a message that was not sent. Clauses CUDA-4, CUDA-27."""
-        with self.table.file.locked():
-            if self._is_at(IN_FLIGHT):
-                self.table.slots[self.slot]["state"] = VACANT
+        self.table.file.locked(self._change, VACANT, IN_FLIGHT)
+
+    def _change(self, state: int, *before: int) -> None:
+        """Change the state of the slot if it is one of those `before`."""
+        if self._is_at(*before):
+            self.table.slots[self.slot]["state"] = state
 
     def take(self) -> None:
         """Make this process the receiver; raises ReceivedTwiceError.
 
         Clause CUDA-34.
         """
-        with self.table.file.locked():
-            if not self._is_at(IN_FLIGHT):
-                raise ReceivedTwiceError(
-                    "This message of a device tensor has been received before. A "
-                    "message serves one receiver: send the tensor once to each."
-                )
-            row = self.table.slots[self.slot]
-            row["pid"], row["start"] = own_identity()
-            row["state"] = TAKEN
+        self.table.file.locked(self._take)
+
+    def _take(self) -> None:
+        if not self._is_at(IN_FLIGHT):
+            raise ReceivedTwiceError(
+                "This message of a device tensor has been received before. A "
+                "message serves one receiver: send the tensor once to each."
+            )
+        row = self.table.slots[self.slot]
+        row["pid"], row["start"] = own_identity()
+        row["state"] = TAKEN
 
     def keep(self) -> None:
         """Say that the event is done with: this process has waited for it."""
-        with self.table.file.locked():
-            if self._is_at(TAKEN):
-                self.table.slots[self.slot]["state"] = HELD
+        self.table.file.locked(self._change, HELD, TAKEN)
 
     def release(self) -> None:
         """Vacate the slot: this process no longer refers to the memory.
 
         Clauses CUDA-14 and CUDA-27.
         """
-        with self.table.file.locked():
-            if self._is_at(TAKEN, HELD):
-                self.table.slots[self.slot]["state"] = VACANT
+        self.table.file.locked(self._change, VACANT, TAKEN, HELD)

@@ -11,6 +11,7 @@ import os
 import threading
 from multiprocessing import util
 
+from .. import atomic
 from . import cupy_driver, protocol
 from .driver import Driver
 from .errors import DeviceError, DeviceUnavailableError
@@ -43,16 +44,15 @@ def is_available() -> bool:
 
 def unavailable_reason() -> str | None:
     """Return in one sentence why there is no real CUDA device; None if there is."""
-    with _lock:  # it may import CuPy, and a fork waits for that
-        return cupy_driver.unavailable_reason()
+    # It may import CuPy, and a fork waits for that.
+    return atomic.under(_lock, cupy_driver.unavailable_reason)
 
 
 def device_count(kind: str = "cuda") -> int:
     """Return how many devices there are of a kind, `cuda` or `sim`."""
     if kind == "sim":
         return DEVICES
-    with _lock:
-        return cupy_driver.device_count()
+    return atomic.under(_lock, cupy_driver.device_count)
 
 
 def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
@@ -110,16 +110,22 @@ def device_state(
     known = _states.get(name)
     if known is not None:
         return known
-    with _lock:
-        if name in _beginning:
-            raise used_twice(name)
-        if name not in _states:
-            _beginning.add(name)
-            try:
-                _states[name] = _begin_use(kind, index, handle, memory)
-            finally:
-                _beginning.remove(name)
-        return _states[name]
+    return atomic.under(_lock, _find_or_begin, kind, index, handle, memory)
+
+
+def _find_or_begin(
+    kind: str, index: int, handle: bytes | None, memory: int
+) -> DeviceState:
+    name = f"{kind}:{index}"
+    if name in _beginning:
+        raise used_twice(name)
+    if name not in _states:
+        _beginning.add(name)
+        try:
+            _states[name] = _begin_use(kind, index, handle, memory)
+        finally:
+            _beginning.remove(name)
+    return _states[name]
 
 
 def _begin_use(kind: str, index: int, handle: bytes | None, memory: int) -> DeviceState:
@@ -141,8 +147,7 @@ def local_name(identity: str) -> str:
     """
     if identity.startswith("sim:"):
         return identity
-    with _lock:
-        return f"cuda:{cupy_driver.index_of(identity)}"
+    return f"cuda:{atomic.under(_lock, cupy_driver.index_of, identity)}"
 
 
 def _parts(device: str) -> tuple[str, int]:

@@ -28,14 +28,15 @@ import secrets
 import stat
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar, TypeVarTuple, cast
 
-from ..atomic import Block
+from .. import atomic
 from ..errors import ignoring, pass_on
 from .errors import DeviceError, MakerGoneError
 
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 TOKEN_BYTES = 16
 PREFIX = "sharedtensor-"
 TIMEOUT = 30.0
@@ -44,10 +45,10 @@ RETRY = 0.0005
 
 _libc = ctypes.CDLL(None)
 _flock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(("flock", _libc))
-# What leaves a `with` is given the exception in three arguments, which it ignores.
-_flock_at_exit = ctypes.CFUNCTYPE(
-    None, ctypes.c_int, ctypes.c_int, *[ctypes.py_object] * 3
-)(("flock", _libc))
+# It ignores its last argument: what taking the lock returned (see `atomic.between`).
+_give_back = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.py_object)(
+    ("flock", _libc)
+)
 
 
 class Address(NamedTuple):
@@ -121,14 +122,17 @@ class SharedFile:
         """Where other processes find the file while this one is alive."""
         return Address(os.getpid(), self._descriptor, self.token)
 
-    def locked(self) -> AbstractContextManager[bool]:
-        """Hold the lock against other processes, not against other threads.
+    def locked(
+        self, work: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        """Return what a function returns that is called under the lock of the file.
 
-        Entering it raises DeviceError if another process keeps the lock too long.
+        The lock holds against other processes, not against other threads. Raises
+        DeviceError if another process keeps it too long.
         """
         take = functools.partial(any, self._attempts())
-        give = functools.partial(_flock_at_exit, self._descriptor, fcntl.LOCK_UN)
-        return cast("AbstractContextManager[bool]", Block(take, give))
+        give = functools.partial(_give_back, self._descriptor, fcntl.LOCK_UN)
+        return cast("Result", atomic.between(take, give, work, *arguments))
 
     def _attempts(self) -> Iterator[bool]:
         """Try to take the lock whenever it is asked, and say if that went well."""

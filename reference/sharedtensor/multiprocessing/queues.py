@@ -131,17 +131,19 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             raise
 
     def _append(self, message: Message) -> None:
-        with self._notempty:
-            # An earlier message stays in the buffer until it is written.
-            if not self._buffer and protocol.write_at_once(message, self._writer):
-                self._has_written = True
-                return
-            protocol.make_ready(message, self._writer)
-            if self._thread is None:
-                self._start_thread()
-            # The thread goes on once this one leaves the lock.
-            self._notempty.notify()
-            atomic.append(message.queued, self._buffer.append, message)
+        atomic.under(self._notempty, self._write_or_keep, message)
+
+    def _write_or_keep(self, message: Message) -> None:
+        # An earlier message stays in the buffer until it is written.
+        if not self._buffer and protocol.write_at_once(message, self._writer):
+            self._has_written = True
+            return
+        protocol.make_ready(message, self._writer)
+        if self._thread is None:
+            self._start_thread()
+        # The thread goes on once this one leaves the lock.
+        self._notempty.notify()
+        atomic.append(message.queued, self._buffer.append, message)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object, without a lock. Raises `queue.Empty`.
@@ -267,13 +269,15 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
         self._cond = _ProcessCondition(ctx=ctx)
 
     def _append(self, message: Message) -> None:
-        with self._cond:
-            try:
-                super()._append(message)
-            finally:
-                # No call is in this line, so no signal handler runs before `release`.
-                if message.outbox.sent or message.queued:
-                    self._unfinished_tasks.release()
+        atomic.under(self._cond, self._append_and_count, message)
+
+    def _append_and_count(self, message: Message) -> None:
+        try:
+            super()._append(message)
+        finally:
+            # No call is in this line, so no signal handler runs before `release`.
+            if message.outbox.sent or message.queued:
+                self._unfinished_tasks.release()
 
 
 def _withdraw(buffer: deque[Any]) -> None:

@@ -15,6 +15,7 @@ from copy import copy
 from multiprocessing import connection, util
 from typing import Any
 
+from .. import atomic
 from ..errors import ProcessExitedException, ProcessRaisedException, ignoring
 from .context import default_context
 
@@ -96,33 +97,37 @@ class ProcessContext:
         The failure is noted first and the process forgotten last, so the next call does
         what an exception of a signal handler keeps this one from. Clause SPAWN-3.
         """
-        with self._lock:
-            index = self._running.get(sentinel)
-            if index is None:  # another thread was here first
-                return
-            self.processes[index].join()
-            if self._failed is None and self.processes[index].exitcode != 0:
-                self._failed = self._failure(index)
-            if self._failed is not None:
-                self.end(GRACE if grace is None else grace)
-            self._pipes[index].close()
-            self._running.pop(sentinel, None)
+        atomic.under(self._lock, self._reap_one, sentinel, grace)
+
+    def _reap_one(self, sentinel: Any, grace: float | None) -> None:
+        index = self._running.get(sentinel)
+        if index is None:  # another thread was here first
+            return
+        self.processes[index].join()
+        if self._failed is None and self.processes[index].exitcode != 0:
+            self._failed = self._failure(index)
+        if self._failed is not None:
+            self.end(GRACE if grace is None else grace)
+        self._pipes[index].close()
+        self._running.pop(sentinel, None)
 
     def end(self, grace: float = GRACE) -> None:
         """End the processes that still run, and wait for them. Clause SPAWN-4."""
-        with self._lock:
-            running = [self.processes[index] for index in self._running.values()]
-            for process in running:
-                process.terminate()
-            until = time.monotonic() + grace
-            for process in running:
-                process.join(max(until - time.monotonic(), 0.0))
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-            for pipe in self._pipes:
-                pipe.close()
-            self._running.clear()
+        atomic.under(self._lock, self._end_all, grace)
+
+    def _end_all(self, grace: float) -> None:
+        running = [self.processes[index] for index in self._running.values()]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + grace
+        for process in running:
+            process.join(max(until - time.monotonic(), 0.0))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        for pipe in self._pipes:
+            pipe.close()
+        self._running.clear()
 
     def _failure(self, index: int) -> Exception | None:
         """Return why a process failed that is not known to have exited with 0.

@@ -144,7 +144,7 @@ def claims_without_the_lock(table, allocation):
 @fault(Count, "take", "a_message_is_built_twice")
 def takes_what_was_taken(count):
     """A message can be received again, and gives back a count that is another's."""
-    with count.table.file.locked():
+    with count.table.file.held():
         row = count.table.slots[count.slot]
         row["pid"], row["start"] = counts.own_identity()
         row["state"] = counts.TAKEN
@@ -153,7 +153,7 @@ def takes_what_was_taken(count):
 @fault(Count, "take", "two_receive", kills=1)
 def takes_before_it_says_who_it_is(count):
     """A slot is taken before it names its receiver."""
-    with count.table.file.locked():
+    with count.table.file.held():
         count.table.file.process().point("takes")
         row = count.table.slots[count.slot]
         row["state"] = counts.TAKEN

@@ -439,8 +439,12 @@ class ModelFile:
         """Return the process that uses the file in the current thread."""
         return process_of_thread()
 
+    def locked(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        with self.held():
+            return work(*arguments)
+
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def held(self) -> Iterator[None]:
         process = process_of_thread()
         process.point("locks the counts", lambda: not self._file.locked_by)
         self._file.locked_by = process.name

@@ -57,9 +57,11 @@ def _alone(method: Method) -> Method:
     @functools.wraps(method)
     def locked(self: SimulatedDevice, /, *arguments: Any) -> Any:
         self.refuse_fork()
-        with self._memory.file.locked():
-            self._memory.remove_dead_processes()
-            return method(self, *arguments)
+        return self._memory.file.locked(without_the_dead, self, *arguments)
+
+    def without_the_dead(self: SimulatedDevice, /, *arguments: Any) -> Any:
+        self._memory.remove_dead_processes()
+        return method(self, *arguments)
 
     return cast("Method", locked)
 
@@ -281,8 +283,8 @@ class SimulatedDevice(Driver):
 
     def close(self) -> None:
         if not self.forked():
-            with self._memory.file.locked():
-                self._memory.remove_process(self._memory.own_process)
+            memory = self._memory
+            memory.file.locked(memory.remove_process, memory.own_process)
             self._memory.file.close()
 
 

@@ -81,8 +81,7 @@ class SimulatedMemory:
         self.arena = np.ndarray(
             int(self.header["arena_bytes"]), np.uint8, memory, ARENA_AT
         )
-        with file.locked():
-            self.own_process = self._add_process()
+        self.own_process = file.locked(self._add_process)
 
     @classmethod
     def create(cls, nbytes: int, index: int = 0) -> SimulatedMemory:
