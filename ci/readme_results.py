@@ -1,9 +1,11 @@
-"""Writes the table of results in the README, from the committed reports.
+"""Writes what follows from the committed reports: a table, and a record of changes.
 
     python ci/readme_results.py
 
-It uses the code of the site to count, so it needs the extra ``docs``. Run it again
-after a report was recorded; `tests/docs/test_readme.py` compares.
+The table of results is that of the README. The record has what was recorded when, and
+which clauses flipped: the page "Changes" and its feed show it. The program uses the
+code of the site to count, so it needs the extra ``docs``. Run it again after a report
+was recorded; `tests/docs/test_readme.py` and `tests/docs/test_changes_page.py` compare.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "docs" / "_ext"))
 
 from clauses.outcomes import Outcome, counted
 from clauses.reports import Column, columns, read_all
+from records import recordings
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -111,3 +114,4 @@ def readme() -> str:
 
 if __name__ == "__main__":
     README.write_text(readme(), encoding="utf-8")
+    recordings.update(ROOT)

@@ -28,6 +28,7 @@ extensions = [
     "sphinx_design",
     "clauses",
     "records",
+    "messages",
     "exports",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "reports"]
@@ -82,8 +83,8 @@ PALETTE = "../conformance/sharedtensor_conformance/report/templates/palette.css"
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
 html_static_path = ["_static", PALETTE]
-html_css_files = ["palette.css", "clauses.css", "field.css"]
-html_js_files = [("matrix.js", {"defer": "defer"})]
+html_css_files = ["palette.css", "clauses.css", "field.css", "messages.css"]
+html_js_files = [(name, {"defer": "defer"}) for name in ("matrix.js", "messages.js")]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False

@@ -239,6 +239,7 @@ def test_command_shows_the_places_of_one_clause(capsys):
     assert f"{CHAPTERS}/test_grad.py:" in words
     assert f"{MUTANTS}/grad.py:" in words
     assert "sharedtensor." in words
+    assert "example" not in words
 
 
 def test_command_prints_json_that_names_places_that_exist(capsys):

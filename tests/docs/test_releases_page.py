@@ -50,7 +50,8 @@ def row_of(releases):
             )
             version = Version(name.removeprefix("v").replace("_", "."))
             sets = frozenset(by_chance), frozenset(known)
-            found.append(releases.Release(version, "2026-01-01", judged, *sets))
+            given = ("tiny", version, "2026-01-01T10:00:00Z", judged, *sets)
+            found.append(releases.Release(*given))
         return releases.Row(CLAUSES[0], tuple(found))
 
     return made

@@ -56,18 +56,25 @@ class Release:
     """What a recorded run says of one release.
 
     Args:
-        day: the day of the run.
+        name: the implementation.
+        started: when the run began.
         by_chance: the clauses with a known deviation that does not show in each run.
         known: those of them that are broken for sure: a deviation is about them alone.
         file: where the summary is kept; None where the whole report is.
     """
 
+    name: str
     version: Version
-    day: str
+    started: str
     judgements: Mapping[str, Judgement]
     by_chance: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     file: Path | None = None
+
+    @property
+    def day(self) -> str:
+        """The day of the run."""
+        return self.started.partition("T")[0]
 
     def state(self, clause: str) -> State:
         """Return what became of a clause."""
@@ -132,8 +139,9 @@ def _release(
     version = run.implementation.version
     applying = expectations_of(root, run).applying_to(version)
     return Release(
+        run.implementation.name,
         Version(version),
-        run.started.partition("T")[0],
+        run.started,
         judgements,
         frozenset(clauses_by_chance(applying, tests)),
         frozenset(one.clause for one in applying if one.intermittent and one.clause),
