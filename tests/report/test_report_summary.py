@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-from report_samples import ALL_HELD, CLAUSES, all_but, case, report, view
+from report_samples import ALL_HELD, CLAUSES, all_but, case, clause, report, spec, view
 from sharedtensor_conformance.report.groups import shortest
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page as render_page
@@ -469,3 +469,32 @@ def test_a_clause_that_the_spec_lacks_is_shown_all_the_same():
     sample = report(all_but("GRAD-1", case("GRAD-1", "fail")))
     text = render(view(sample, {}), 80)
     assert "GRAD-1  (not in the installed spec)" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "claims", "said"),
+    [
+        ("torch", ["grad"], "Not run: 1 clause of the profile cuda, since this build"),
+        ("sample", ["grad"], ""),
+        ("torch", ["grad", "cuda"], ""),
+    ],
+)
+def test_build_without_cuda_is_noted_and_its_clauses_are_not_run(name, claims, said):
+    sample = report(
+        [*ALL_HELD, case("CUDA-1", "unsupported")], claims=claims, name=name
+    )
+    text = " ".join(_text(sample).split())
+    assert ("Not run: 1 clause" in text) == bool(said)
+    assert said in text
+    assert view(sample).standing("CUDA-1") == ("not run" if said else "not claimed")
+
+
+def test_long_profile_that_was_left_out_is_noted_with_its_option():
+    clauses = CLAUSES | spec(clause("FAULT-1", profile="fault-table"))
+    made = report(clauses=clauses, claims=["core", "grad", "fault-table"])
+    said = (
+        "Not run: 1 clause of the profile fault-table (--profile=fault-table runs it)."
+    )
+    assert said in " ".join(render(view(made, clauses), width=200).split())
+    other = report(clauses=clauses, claims=["core", "grad"])
+    assert "Not run: " not in render(view(other, clauses))

@@ -14,7 +14,7 @@ from sharedtensor_conformance.examples import read_steps
 from sharedtensor_conformance.report import sentences
 from sharedtensor_conformance.report.groups import Group
 from sharedtensor_conformance.report.judge import Standing
-from sharedtensor_conformance.report.known import Breach
+from sharedtensor_conformance.report.known import Breach, in_number
 from sharedtensor_conformance.report.needs import NOT_HERE, not_here
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.report.run_view import OF_BREACH, RunView
@@ -84,9 +84,14 @@ def _figures(view: RunView) -> list[dict[str, Any]]:
     """Return the number of clauses of each standing."""
     figures = FIGURES | {Standing.HELD: (FIGURES[Standing.HELD][0], held(view.run))}
     return [
-        {"standing": str(one), "sign": sign, "words": words, "count": view.counts[one]}
+        {
+            "standing": str(one),
+            "sign": sign,
+            "words": in_number(count, words).partition(" ")[2],
+            "count": count,
+        }
         for one, (sign, words) in figures.items()
-        if view.counts[one]
+        if (count := view.counts[one])
     ]
 
 

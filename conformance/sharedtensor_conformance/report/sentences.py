@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.report import scope
 from sharedtensor_conformance.report.groups import Group, basic_first
 from sharedtensor_conformance.report.judge import (
     Shortfalls,
     Standing,
     deviates,
+    lacks_cuda,
     required_levels,
 )
 from sharedtensor_conformance.report.known import Breach, in_number
@@ -135,9 +137,10 @@ def notes(view: RunView) -> Iterator[str]:
         yield f"Held means {scope.held(run)}: a whole run may break the clause."
     for id in view.not_shown:
         yield (
-            f"{id} held in this run and is broken: a known deviation from it is "
-            "intermittent."
+            f"{id} passed in this run and counts as broken: a known deviation from it "
+            "is intermittent."
         )
+    yield from _not_run(view)
     if run.machine.cuda:
         yield scope.met(run.machine.cuda)
     if selection.left_out:
@@ -151,6 +154,22 @@ def notes(view: RunView) -> Iterator[str]:
         )
     if not view.summary.complete:
         yield f"The run was {_cut_short(view)}."
+
+
+def _not_run(view: RunView) -> Iterator[str]:
+    """Yield which clauses of a full run need another command, or another build."""
+    results = view.summary.clauses.values()
+    no_cuda = sum(lacks_cuda(view.run, result) for result in results)
+    if no_cuda:
+        count = plural(no_cuda, "clause")
+        yield f"Not run: {count} of the profile cuda, since this build has no CUDA."
+    for profile in sorted(LONG_PROFILES):
+        left_out = [r for r in results if r.profile == profile and not r.cases]
+        claimed = profile in view.run.implementation.claims
+        if left_out and claimed and view.run.selection.full:
+            count = plural(len(left_out), "clause")
+            how = f"--profile={profile} runs it"
+            yield f"Not run: {count} of the profile {profile} ({how})."
 
 
 def _newer_than_recorded(view: RunView) -> str:
