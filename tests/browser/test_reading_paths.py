@@ -113,7 +113,7 @@ def test_unknown_filter_in_an_address_is_ignored(opened):
 def test_report_to_a_project_is_copied_as_markdown(opened):
     allowed = ["clipboard-read", "clipboard-write"]
     page = opened("implementations/torch.html", permissions=allowed)
-    page.locator("tr", has_text="GRAD-3").get_by_role("link", name="does not").click()
+    page.locator("tr", has_text="GRAD-3").get_by_role("link", name="drops its").click()
     page.wait_for_url("**/upstream/torch.html#grad-present-is-not-sent")
     box = page.locator("#grad-present-is-not-sent details")
     box.locator("summary").click()
