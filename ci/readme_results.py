@@ -1,9 +1,11 @@
-"""Writes the table of results in the README, from the committed reports.
+"""Writes what follows from the committed reports: a table, and a record of changes.
 
     python ci/readme_results.py
 
-It uses the code of the site to count, so it needs the extra ``docs``. Run it again
-after a report was recorded; `tests/docs/test_readme.py` compares.
+The table of results is that of the README. The record has what was recorded when, and
+which clauses flipped: the page "Changes" and its feed show it. The program uses the
+code of the site to count, so it needs the extra ``docs``. Run it again after a report
+was recorded; `tests/docs/test_readme.py` and `tests/docs/test_changes_page.py` compare.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "docs" / "_ext"))
 
 from clauses.outcomes import Outcome, counted
 from clauses.reports import Column, columns, read_all
+from records import recordings
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -27,7 +30,11 @@ END = "<!-- end of the table -->\n"
 CONTROLS = ("copy", "numpy-copy")
 """The controls, which are judged to show that the suite can fail."""
 
-HEAD = ("judged", "version", "clauses held", "broken", "not judged", "day of the run")
+HEAD = (
+    *("judged", "version", "clauses held", "broken", "breaks its own documentation"),
+    *("differs from this specification", "not judged", "day of the run"),
+)
+FIRST = ("torch", "torch-cuda", "paddle", "mindspore", "tensordict")
 EXPECTATIONS = "conformance/sharedtensor_conformance/expectations"
 
 
@@ -35,10 +42,11 @@ def table() -> str:
     """Return the table, with sentences about simulated devices, as Markdown."""
     found = [
         column
-        for column in columns(read_all(ROOT, ["reference"]))
+        for column in columns(read_all(ROOT, FIRST))
         if column.name not in CONTROLS
     ]
-    lines = [HEAD, ("---", "---", *["--:"] * 3, "---"), *map(row, found)]
+    found.sort(key=lambda column: bool(column.apart))
+    lines = [HEAD, ("---", "---", *["--:"] * 5, "---"), *map(row, found)]
     shown = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     notes = [note for one in found for note in (simulated(one), not_here(one)) if note]
     return shown + "".join(f"\n{note}\n" for note in notes)
@@ -46,17 +54,20 @@ def table() -> str:
 
 def row(column: Column) -> tuple[str, ...]:
     """Return the row of an implementation; its broken clauses link to the causes."""
-    clauses = load_clauses().values()
-    counts = counted(column, clauses)
-    held, broken = counts.get(Outcome.HELD, 0), counts.get(Outcome.BROKEN, 0)
-    causes = f"{EXPECTATIONS}/{column.name}.toml"
+    counts = counted(column, load_clauses().values())
+    broken = sum(count for outcome, count in counts.items() if outcome.breaks)
+    others = sum(count for outcome, count in counts.items() if not outcome.judged)
+    causes = f"{EXPECTATIONS}/{column.reports[0].run.selection.expectations}"
     linked = f"[{broken}]({causes})" if (ROOT / causes).is_file() else str(broken)
+    kinds = (Outcome.BREAKS_DOCS, Outcome.DIFFERS)
+    examined = not counts.get(Outcome.BROKEN)
     return (
         column.name,
         column.version,
-        str(held),
+        str(counts.get(Outcome.HELD, 0)),
         linked,
-        str(len(clauses) - held - broken),
+        *(str(counts.get(kind, 0)) if examined else "?" for kind in kinds),
+        str(others),
         column.day,
     )
 
@@ -103,3 +114,4 @@ def readme() -> str:
 
 if __name__ == "__main__":
     README.write_text(readme(), encoding="utf-8")
+    recordings.update(ROOT)

@@ -51,10 +51,19 @@ clauses_chapters = [
 ]
 # fmt: on
 clauses_implementations = [
-    *("reference", "torch", "torch-patched"),
-    *("paddle", "mindspore", "stdlib"),
-    *("sharedarray", "shared-ndarray2", "tensordict"),
+    *("torch", "torch-cuda", "paddle", "mindspore", "tensordict"),
+    *("stdlib", "sharedarray", "shared-ndarray2"),
+    *("torch-patched", "reference"),
 ]
+
+myst_html_meta = {
+    "description": "How tensors are shared between processes: an executable "
+    "specification, and what PyTorch and other libraries hold of it.",
+    "property=og:title": "shared-tensor-spec",
+    "property=og:description": "What torch.multiprocessing promises, as testable "
+    "clauses, and which libraries keep them.",
+}
+"""What is shown of a link to a page where it is pasted."""
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

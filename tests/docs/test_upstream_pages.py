@@ -37,6 +37,9 @@ related = ["https://github.com/acme/tensors/pull/3"]
 [causes.slow]
 no-promise = "Nothing is said of speed."
 where = ["tensors/queue.py: Queue.get"]
+
+[device.keeps]
+no-promise = "Nothing is said of devices."
 """
 PADDLE_CAUSES = """\
 [causes.lost]
@@ -107,7 +110,8 @@ def write_reports(root):
     write_report(root, "torch-patched", case_of(Verdict.PASS))
     write_report(root, "paddle", case_of(Verdict.FAIL), expectations="paddle.toml")
     on_device = case_of(Verdict.FAIL, cause=COUNTS)
-    write_report(root, "torch", on_device, file="gpu/torch.jsonl")
+    options = {"options": ("--impl=torch-cuda", "--device=cuda"), "device": "cuda"}
+    write_report(root, "torch", on_device, file="gpu/torch.jsonl", **options)
 
 
 @pytest.fixture(scope="module")

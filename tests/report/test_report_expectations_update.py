@@ -20,6 +20,7 @@ from sharedtensor_conformance.report.expectations import (
 )
 from sharedtensor_conformance.report.expectations_update import UpdateError, update
 from sharedtensor_conformance.report.groups import groups_of
+from sharedtensor_conformance.report.signatures import NOT_WAITED
 
 FS, FD = {"strategy": "file_system"}, {"strategy": "file_descriptor"}
 FILE = """\
@@ -417,6 +418,12 @@ def test_what_cannot_tell_what_has_gone_is_refused(updated, options, said):
 def test_a_report_with_cases_that_were_not_run_is_refused(updated):
     with pytest.raises(UpdateError, match="run the suite again with --all-cases"):
         updated(broken("GRAD-1"), case("GRAD-1", "follows", id="b"))
+
+
+def test_a_report_with_cases_that_were_not_waited_for_is_refused(updated):
+    unjudged = case("GRAD-1", "blocked", id="b", evidence=f"{NOT_WAITED}3 cases hung")
+    with pytest.raises(UpdateError, match="run the suite again with --all-cases"):
+        updated(broken("GRAD-1"), unjudged)
 
 
 def test_a_file_of_another_form_is_refused(updated):

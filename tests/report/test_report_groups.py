@@ -9,7 +9,7 @@ from report_samples import case, clause, report, spec, view
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.groups import CHAPTERS, RESTS_ON, groups_of
 from sharedtensor_conformance.report.markdown import markdown
-from sharedtensor_conformance.report.signatures import signature
+from sharedtensor_conformance.report.signatures import NOT_WAITED, signature
 from sharedtensor_conformance.report.terminal import IN_FULL, render
 
 FORK = {"strategy": "file_system", "start_method": "fork"}
@@ -32,6 +32,16 @@ def grouped(*cases, clauses=REAL):
 
 def firsts(groups):
     return [group.clauses for group in groups]
+
+
+def test_what_was_blocked_comes_after_what_was_judged():
+    said = f"{NOT_WAITED}{{}} cases hung, first '{{}}'\nits wait ended"
+    blocked = [
+        case(id, "blocked", evidence=said.format(n, f"a[{n}]"), id=id, axes=FORK)
+        for n, id in enumerate(["SHARE-1", "SHARE-2"], 3)
+    ]
+    found = grouped(*blocked, fails("GRAD-1", "not so: x"))
+    assert firsts(found) == [("GRAD-1",), ("SHARE-1", "SHARE-2")]
 
 
 @pytest.mark.parametrize(
@@ -239,6 +249,6 @@ def test_known_and_new_deviations_of_a_clause_are_told_apart():
     text = render(view(sample))
     facts = [line for line in text.splitlines() if line.startswith("  MUST")]
     assert facts == [
-        "  MUST, profile grad, not expected: 2 fail",
-        "  MUST, profile grad, expected: 2 fail",
+        "  MUST, profile grad, new; cases of GRAD-1: 2 fail",
+        "  MUST, profile grad, known; cases of GRAD-1: 2 fail",
     ]

@@ -30,6 +30,9 @@ from pathlib import Path
 
 import miniatures
 
+WAITED = 3.5
+"""Seconds: it takes longer than `LONG_WAIT` of the suite, and less than a deadline."""
+
 DESCRIBED = "SHAREDTENSOR_CONFORMANCE_DESCRIBE" in os.environ
 USED_BY_THE_SUITE = [1, 0, 1]
 """What the smoke test, warming and the last tests send: other tests send others."""
@@ -258,6 +261,22 @@ class HangsInDecode(Faulty):
     def decode(self, message):
         if not of_the_suite(message):
             hang()
+        return message
+
+
+@faulty()
+class HangsInEachReceive(HangsInDecode):
+    """The same in each configuration."""
+
+
+@faulty(deadline=20.0)
+class WaitsInEachReceive(Faulty):
+    """A receive gives up after some seconds."""
+
+    def decode(self, message):
+        if not of_the_suite(message):
+            threading.Event().wait(WAITED)
+            raise TimeoutError("nothing came")
         return message
 
 

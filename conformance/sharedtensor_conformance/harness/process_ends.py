@@ -6,6 +6,7 @@ import contextlib
 import signal
 
 from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.answer_waits import answer_waits
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
@@ -162,7 +163,9 @@ class ProcessEnds:
         Raises:
             DeadlineExceeded: the process did not exit in time.
         """
-        limit = self._timeouts.answer
-        if not wait_until(process.has_ended, prolonged(limit)):
-            raise DeadlineExceeded(f"{process.name} did not exit within {limit:g} s")
+        with answer_waits.waiting("exit", self._timeouts.answer) as wait:
+            if not wait_until(process.has_ended, prolonged(wait.limit)):
+                late = f"{process.name} did not exit within {wait.limit:g} s"
+                raise DeadlineExceeded(late)
+            wait.answered = True
         return self.wait(process)

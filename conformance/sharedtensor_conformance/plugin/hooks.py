@@ -133,6 +133,7 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
         all_cases=bool(config.option.all_cases or config.option.case),
         repeats=not config.option.no_repetition,
         limit=_limit_of(config, implementation),
+        usual_seconds=durations_of(config, implementation).seconds,
         stderr=_real_stderr(config),
     )
     config._conformance_shared = shared  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import in_flight
+from sharedtensor_conformance.harness.answer_waits import answer_waits
 from sharedtensor_conformance.harness.checks import tally
 from sharedtensor_conformance.harness.leaks import Growth
 from sharedtensor_conformance.harness.marking import Marking
@@ -27,6 +28,7 @@ from sharedtensor_conformance.plugin.cleanup import Cleanup
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.plugin.known_deviations import KnownDeviations
+from sharedtensor_conformance.plugin.slow_failures import LONG_WAIT, SlowFailures
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.report.expectations import (
     Expectation,
@@ -39,9 +41,6 @@ from sharedtensor_conformance.report.verdicts import Verdict
 
 MAX_FAILED_STARTS = 2
 """A configuration is blocked after this number of failed starts in a row."""
-
-MANY_HANGS = 3
-"""After this number of unexpected hangs: short deadlines and no repetitions."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +79,12 @@ class ConfigurationState:
     Args:
         why_not: the outcome of all further cases, if they cannot run.
         failed_starts: how many starts of its processes failed in a row.
-        hangs: how many cases hung unexpectedly.
         confirmed: the tests that failed in fresh processes too.
     """
 
     why_not: Outcome | None = None
     failed_starts: int = 0
-    hangs: int = 0
     confirmed: set[str] = field(default_factory=set)
-
-    @property
-    def hangs_often(self) -> bool:
-        """Whether so many cases hung that the next ones get short deadlines."""
-        return self.hangs >= MANY_HANGS
 
 
 class Runner:
@@ -102,10 +94,12 @@ class Runner:
         stages: the processes.
         blocked: why no case can be judged; empty if cases can be judged.
         expectations: the file of known deviations.
-        strict: whether SHOULD clauses also decide the exit status.
-        all_cases: whether all cases of known deviations are run.
+        strict: whether SHOULD clauses also decide the exit status; then no case is left
+            out to save time.
+        all_cases: whether all cases are run, also those of known deviations.
         repeats: whether unexpected failures are repeated.
         limit: the time limit of a case, in seconds.
+        usual_seconds: returns the expected duration of a case.
         stderr: the descriptor that the watchdog writes to.
     """
 
@@ -119,6 +113,7 @@ class Runner:
         all_cases: bool,
         repeats: bool,
         limit: float,
+        usual_seconds: Callable[[PlannedCase], float],
         stderr: int,
     ) -> None:
         self.stages = stages
@@ -128,6 +123,9 @@ class Runner:
         self.all_cases = all_cases
         self.repeats = repeats
         self.expected: Expectations = load_expectations(expectations)
+        self.usual_seconds = usual_seconds
+        self._is_full = all_cases or strict
+        self.slow = SlowFailures(full=self._is_full)
         self.known = KnownDeviations(self.expected, self.implementation.version)
         self.watchdog = Watchdog(limit, self.stages.abandon, stderr)
         self._cleanup = Cleanup(stages, self._entry_of)
@@ -170,7 +168,7 @@ class Runner:
         return case.verdict.broken and not case.expected and binding
 
     def _judge(self, prepared: PreparedCase) -> Case:
-        outcome = self._outcome_without_run(prepared) or self._execute(prepared)
+        outcome = self._outcome_without_run(prepared) or self._execute_briefly(prepared)
         outcome = outcome.with_main_clauses(*prepared.marking.mainly)
         case = self._expect(outcome.on(prepared.as_case()))
         if not outcome.known and self._is_repeated(case, prepared):
@@ -180,6 +178,8 @@ class Runner:
         if case.verdict is Verdict.PASS:
             case = self._clean_up_pass(case)
         self.known.confirm(case, prepared.configuration.id)
+        waited = answer_waits.longest - self.usual_seconds(prepared.planned)
+        self.slow.note(case, prepared.configuration.id, waited)
         return case
 
     def _outcome_without_run(self, prepared: PreparedCase) -> Outcome | None:
@@ -190,13 +190,34 @@ class Runner:
             return Outcome(kind, configuration.why_not)
         if self.blocked:
             return Outcome(Verdict.BLOCKED, self.blocked)
-        return self._state_of(prepared).why_not or self._follows(prepared)
+        return (
+            self._state_of(prepared).why_not
+            or self._follows(prepared)
+            or self._not_waited_for(prepared)
+        )
 
     def _follows(self, prepared: PreparedCase) -> Outcome | None:
         """Return the outcome of a case whose known cause is confirmed, else None."""
         if self.all_cases or prepared.marking.runs_last:
             return None
         return self.known.outcome(prepared.as_case(), prepared.configuration.id)
+
+    def _not_waited_for(self, prepared: PreparedCase) -> Outcome | None:
+        """Return the outcome of a case that is not run to save time, else None."""
+        if not self._saves_time(prepared):
+            return None
+        clauses = prepared.marking.mainly[:1] or prepared.marking.clauses
+        return self.slow.outcome(prepared.as_case(), clauses)
+
+    def _saves_time(self, prepared: PreparedCase) -> bool:
+        """Return whether a case is not waited for, after many slow failures.
+
+        A case that a known deviation concerns is: it shows as expected, or not at all.
+        """
+        if not self.slow.save_time or prepared.marking.runs_last:
+            return False
+        where = prepared.configuration.id
+        return not self.known.entry_keys(prepared.as_case(), where)
 
     def _expect(self, case: Case) -> Case:
         if not case.verdict.broken:
@@ -209,8 +230,24 @@ class Runner:
 
     # Execution
 
-    def _execute(self, prepared: PreparedCase) -> Outcome:
+    def _execute_briefly(self, prepared: PreparedCase) -> Outcome:
+        """Execute a case, with a limit for answers after many slow failures."""
+        limit = None
+        if self._saves_time(prepared):
+            limit = self.slow.limit(self.usual_seconds(prepared.planned))
+        return self._unless_ended(self._execute(prepared, limit))
+
+    def _unless_ended(self, outcome: Outcome) -> Outcome:
+        """Return the outcome, but ``blocked`` if a wait ended before its deadline."""
+        if not answer_waits.ended:
+            return outcome
+        unjudged = self.slow.unjudged(f"its wait ended: {answer_waits.ended}")
+        calls = outcome.remote_calls
+        return replace(unjudged, checks=outcome.checks, remote_calls=calls)
+
+    def _execute(self, prepared: PreparedCase, limit: float | None = None) -> Outcome:
         tally.reset()
+        answer_waits.reset(None)
         stage, state = self._stage_of(prepared), self._state_of(prepared)
         if self._is_going_to_hang(prepared):
             stage.timeouts.shorten()
@@ -222,6 +259,7 @@ class Runner:
         except Exception as error:
             return self._failed_start(state, self._outcome_of(error))
         state.failed_starts = 0
+        answer_waits.limit = limit
         try:
             prepared.test()
         except Exception as error:
@@ -232,7 +270,7 @@ class Runner:
         """Return whether the case will probably hang and gets short deadlines."""
         configuration = prepared.configuration.id
         known = self.known.has_hung(prepared.as_case(), configuration)
-        return known or self._state_of(prepared).hangs_often
+        return known or (self._is_full and self.slow.are_many(configuration))
 
     def _failed_start(self, state: ConfigurationState, outcome: Outcome) -> Outcome:
         state.failed_starts += 1
@@ -254,15 +292,15 @@ class Runner:
     def _is_repeated(self, case: Case, prepared: PreparedCase) -> bool:
         failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
         failed = failed and self.repeats and not self.watchdog.expired
-        state = self._state_of(prepared)
-        new = case.test not in state.confirmed
-        return failed and not case.expected and not state.hangs_often and new
+        new = case.test not in self._state_of(prepared).confirmed
+        often = self.slow.are_many(prepared.configuration.id)
+        return failed and not case.expected and not often and new
 
     def _repeat(self, case: Case, prepared: PreparedCase) -> Case:
         left = self._cleanup.leaks_of(case, may_corrupt=prepared.marking.may_corrupt)
         self.stages.retire()
         with self._stage_of(prepared).waiting_in_full():
-            again = self._execute(prepared)
+            again = self._execute(prepared, self._limit_of_repetition(case, prepared))
         later = self._clean_up_failure(again.on(case), prepared)
         case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:
@@ -271,12 +309,15 @@ class Runner:
         self._state_of(prepared).confirmed.add(case.test)
         return replace(case, repeated="same")
 
+    def _limit_of_repetition(self, case: Case, prepared: PreparedCase) -> float | None:
+        """Return the limit of waits: what hung in full is soon seen to hang again."""
+        if self._is_full or case.verdict is not Verdict.HANG:
+            return None
+        return max(LONG_WAIT, 2 * self.usual_seconds(prepared.planned))
+
     # Cleaning up
 
     def _clean_up_failure(self, case: Case, prepared: PreparedCase) -> Growth | None:
-        # An expected hang says nothing about cases with other causes.
-        new = case.verdict is Verdict.HANG and not case.expected
-        self._state_of(prepared).hangs += new
         return self._cleanup.after_failure(
             case, may_corrupt=prepared.marking.may_corrupt
         )
@@ -287,7 +328,8 @@ class Runner:
         except Exception as error:
             after = self._outcome_of(error)
             evidence = f"while it was cleaned up: {after.evidence}"
-            return self._expect(replace(after, evidence=evidence).on(case))
+            after = self._unless_ended(replace(after, evidence=evidence))
+            return self._expect(after.on(case))
         return case
 
 

@@ -27,6 +27,7 @@ from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.expectations import Expectation, Expectations
 from sharedtensor_conformance.report.groups import Group, basic_first, groups_of
 from sharedtensor_conformance.report.records import Case, Report, Run
+from sharedtensor_conformance.report.signatures import NOT_WAITED
 from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.sanitize import printable
 
@@ -131,6 +132,11 @@ def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
         raise UpdateError(
             f"{report.source} has cases that were not run because they follow from "
             f"known deviations: run the suite again with --all-cases"
+        )
+    if any(case.evidence.startswith(NOT_WAITED) for case in report.cases):
+        raise UpdateError(
+            f"{report.source} has cases that were not judged to save time, since many "
+            f"others hung: run the suite again with --all-cases"
         )
     for id in report.run.spec.other_than(clauses):
         raise UpdateError(

@@ -16,7 +16,7 @@ from sharedtensor_conformance.clauses import LEVELS, Clause
 from sharedtensor_conformance.report.records import Case, ClauseResult, Summary
 from sharedtensor_conformance.report.repeat import MANY_STEPS
 from sharedtensor_conformance.report.signatures import is_mismatch, signature
-from sharedtensor_conformance.report.verdicts import WORST_FIRST
+from sharedtensor_conformance.report.verdicts import WORST_FIRST, Verdict
 
 CHAPTERS = (
     "SHARE",
@@ -98,8 +98,9 @@ def groups_of(
 ) -> list[Group]:
     """Return the broken cases in groups.
 
-    The order is: unexpected before expected groups, then MUST before SHOULD, then from
-    the most basic clause, then tests of few steps before those of many.
+    The order is: unexpected before expected groups, then what was judged before what
+    was blocked, then MUST before SHOULD, then from the most basic clause, then tests of
+    few steps before those of many.
     """
     cases = list(cases)
     found: dict[tuple[object, ...], list[Case]] = {}
@@ -155,9 +156,12 @@ class _Order:
             int(number),
         )
 
-    def of_group(self, group: Group) -> tuple[bool, tuple[int, int, int, int], bool]:
+    def of_group(
+        self, group: Group
+    ) -> tuple[bool, bool, tuple[int, int, int, int], bool]:
+        blocked = group.shown.verdict is Verdict.BLOCKED
         many_steps = group.shown.test.startswith(MANY_STEPS)
-        return group.expected, self.of_clause(group.first), many_steps
+        return group.expected, blocked, self.of_clause(group.first), many_steps
 
 
 def _place(name: str, known: Sequence[str]) -> int:

@@ -14,6 +14,9 @@ from sharedtensor_conformance.report.verdicts import Verdict
 STATE_DEPENDENT = "state-dependent (it held in fresh processes): "
 """The beginning of the evidence of a failure that vanished when it was repeated."""
 
+NOT_WAITED = "not judged, to save time: "
+"""The beginning of the evidence of a case that was not waited for."""
+
 ALSO_LEFT = "\nit also left: "
 """Separates the evidence of a failed case from the leaks of the case."""
 

@@ -32,7 +32,7 @@ from sphinx.errors import ExtensionError
 from torch_patches import FIXES
 
 from clauses.known import FOLDER
-from clauses.outcomes import Outcome, outcome_in
+from clauses.outcomes import outcome_in
 from clauses.reports import Column
 from clauses.shown_files import text_of
 
@@ -234,9 +234,8 @@ class _Patched:
 
     def repairs(self, broken: Iterable[str], program: str) -> bool | None:
         """Return whether no deviation is left that has this program."""
-        judged = {Outcome.HELD, Outcome.BROKEN}
         column = self.column
-        if column is None or not judged & {outcome_in(column, id) for id in broken}:
+        if not column or not any(outcome_in(column, id).judged for id in broken):
             return None
         return program not in self.left
 

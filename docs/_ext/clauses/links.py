@@ -49,6 +49,11 @@ class Links:
         title = self._app.env.domaindata[NAME][kind][id].title
         return LINK.format(self._address(kind, id), id, title, id)
 
+    def known(self, id: str) -> Markup:
+        """Return the link to a clause, or the id alone of one that there is no more."""
+        is_there = id in self._app.env.domaindata[NAME]["clause"]
+        return self.to(id) if is_there else escape(id)
+
     def to_all(self, ids: Iterable[str]) -> Markup:
         """Return the links to clauses."""
         return Markup(", ").join(map(self.to, ids))

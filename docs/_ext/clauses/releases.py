@@ -21,7 +21,7 @@ from sharedtensor_conformance.report.records import ReportError, Run
 from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
 from sphinx.errors import ExtensionError
 
-from clauses.known import HELD_THIS_TIME, expectations_of
+from clauses.known import expectations_of
 from clauses.outcomes import Outcome, outcome_of
 from clauses.reports import Column, Judgement, judged
 
@@ -34,7 +34,7 @@ class State(StrEnum):
 
     HELD = "held"
     BROKEN = "broken"
-    HELD_THIS_TIME = HELD_THIS_TIME
+    INTERMITTENT = "intermittent"
     NOT_JUDGED = "not judged"
 
     @property
@@ -45,7 +45,7 @@ class State(StrEnum):
     @property
     def breaks(self) -> bool:
         """Whether the release breaks the clause; one that held by chance is broken."""
-        return self in (State.BROKEN, State.HELD_THIS_TIME)
+        return self in (State.BROKEN, State.INTERMITTENT)
 
 
 OF_OUTCOME = {Outcome.HELD: State.HELD, Outcome.BROKEN: State.BROKEN}
@@ -56,18 +56,25 @@ class Release:
     """What a recorded run says of one release.
 
     Args:
-        day: the day of the run.
+        name: the implementation.
+        started: when the run began.
         by_chance: the clauses with a known deviation that does not show in each run.
         known: those of them that are broken for sure: a deviation is about them alone.
         file: where the summary is kept; None where the whole report is.
     """
 
+    name: str
     version: Version
-    day: str
+    started: str
     judgements: Mapping[str, Judgement]
     by_chance: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     file: Path | None = None
+
+    @property
+    def day(self) -> str:
+        """The day of the run."""
+        return self.started.partition("T")[0]
 
     def state(self, clause: str) -> State:
         """Return what became of a clause."""
@@ -76,7 +83,7 @@ class Release:
             return State.NOT_JUDGED
         found = OF_OUTCOME.get(outcome_of(judgement.verdict), State.NOT_JUDGED)
         chance = found is State.HELD and clause in self.by_chance
-        return State.HELD_THIS_TIME if chance else found
+        return State.INTERMITTENT if chance else found
 
     def judged_another_text(self, clause: Clause) -> bool:
         """Return whether another text of a clause was judged."""
@@ -132,8 +139,9 @@ def _release(
     version = run.implementation.version
     applying = expectations_of(root, run).applying_to(version)
     return Release(
+        run.implementation.name,
         Version(version),
-        run.started.partition("T")[0],
+        run.started,
         judgements,
         frozenset(clauses_by_chance(applying, tests)),
         frozenset(one.clause for one in applying if one.intermittent and one.clause),

@@ -18,7 +18,7 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from records import costs, device, fixes, mutants, plot
+from records import costs, device, fixes, mutants, plot, recordings
 
 
 class RecordDirective(SphinxDirective):
@@ -65,6 +65,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
             "soak-plot": lambda _: {"plot": plot},
         }
     )
+    app.connect("build-finished", recordings.write_feed)
     app.add_css_file("soak.css")
     app.add_css_file("benchmark.css")
     return {"version": "1", "env_version": 2, "parallel_read_safe": True}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.answer_waits import answer_waits
 from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.checks import tally, wait_until
 from sharedtensor_conformance.harness.listening import listener
@@ -105,7 +106,8 @@ class Requester:
             ActorDied, DeadlineExceeded, RemoteRaised: it could not be started.
         """
         if self.process.wire is None:
-            self.host.starter.ensure(self.process)
+            with answer_waits.starting():
+                self.host.starter.ensure(self.process)
 
     def run(
         self,
@@ -216,9 +218,18 @@ class Requester:
 
     def receive(self, request_name: str, limit: float = 0.0) -> dict[str, Any]:
         """Return the next message of the process, which may take `limit` seconds."""
+        limit, timeouts = limit or self.deadline, self.host.timeouts
+        if limit not in (timeouts.answer, timeouts.start):  # the process waits itself
+            return self._receive(request_name, limit)
+        starts = limit != timeouts.answer
+        with answer_waits.waiting(request_name, limit, starts=starts) as wait:
+            message = self._receive(request_name, wait.limit)
+            wait.answered = "ok" in message
+            return message
+
+    def _receive(self, request_name: str, limit: float) -> dict[str, Any]:
         connection = self.process.wire
         assert connection is not None, "it was asked"
-        limit = limit or self.deadline
         given = prolonged(limit)
         try:
             message: dict[str, Any] = connection.receive(

@@ -1,0 +1,104 @@
+"""How long the suite waits for an answer once many cases have waited in vain.
+
+A request may take as long as the adapter declares. After many unexpected hangs, a run
+limits these waits, or it would wait for the same fact in each case. A case in which
+such a wait ended is not judged: the answer might have come within the declared time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
+
+STARTS = 3
+"""How many processes a request gets the time to start."""
+
+
+@dataclass
+class Wait:
+    """A wait for an answer.
+
+    Args:
+        limit: seconds after which it ends.
+        answered: whether the implementation did what it was asked to.
+    """
+
+    limit: float
+    answered: bool = False
+
+
+class AnswerWaits:
+    """The waits for answers in this process of pytest.
+
+    Attributes:
+        limit: seconds after which waits end, if that is before the deadline; None if
+            they do not.
+        ended: the evidence of the first wait of the case that ended so.
+        longest: the seconds of the longest wait of the case for an answer to a request
+            that starts no process.
+    """
+
+    def __init__(self) -> None:
+        self._answered: dict[str, float] = {}  # the longest waits, by request
+        self._longest_start = 0.0
+        self.reset(None)
+
+    def reset(self, limit: float | None) -> None:
+        """Begin a case."""
+        self.limit = limit
+        self.ended = ""
+        self.longest = 0.0
+
+    @contextmanager
+    def waiting(
+        self, request_name: str, deadline: float, *, starts: bool = False
+    ) -> Iterator[Wait]:
+        """Limit and time a block, which waits for the answer to a request.
+
+        If such an answer has ever taken long, the limit is at least twice as long. If
+        the request `starts` processes, it is longer by what some starts may take.
+        """
+        limit = self._limit(request_name, starts=starts)
+        wait, started = Wait(min(deadline, limit)), time.monotonic()
+        try:
+            yield wait
+        except DeadlineExceeded as error:
+            if wait.limit < deadline:
+                self.ended = self.ended or str(error)
+            raise
+        finally:
+            seconds = time.monotonic() - started
+            self._note(request_name, seconds, starts=starts, answered=wait.answered)
+
+    def _limit(self, request_name: str, *, starts: bool) -> float:
+        if self.limit is None:
+            return math.inf
+        if self.ended:  # the case is not judged any more
+            return self.limit
+        more = STARTS * self._longest_start if starts else 0.0
+        slowest = self._answered.get(request_name, 0.0)
+        return round(max(self.limit + more, 2 * slowest), 1)
+
+    def _note(
+        self, request_name: str, seconds: float, *, starts: bool, answered: bool
+    ) -> None:
+        if not starts:
+            self.longest = max(self.longest, seconds)
+        if answered:
+            before = self._answered.get(request_name, 0.0)
+            self._answered[request_name] = max(before, seconds)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Time a block that starts a process and waits until it can be asked."""
+        started = time.monotonic()
+        yield
+        self._longest_start = max(self._longest_start, time.monotonic() - started)
+
+
+answer_waits = AnswerWaits()
