@@ -234,7 +234,7 @@ def test_error_message_leads_to_its_clause(opened, words, id):
     entry = next(one for one in addresses if one.startswith("guides/messages.html#"))
     found[addresses.index(entry)].click()
     page.wait_for_url("**/guides/messages.html#*")
-    page.locator("section:target").get_by_text(id, exact=True).click()
+    page.locator("section:target").get_by_text(id, exact=True).first.click()
     page.wait_for_url(f"**#{id}")
 
 
