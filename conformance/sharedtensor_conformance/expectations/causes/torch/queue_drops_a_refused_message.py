@@ -1,4 +1,4 @@
-"""`Queue.put` raises nothing for a non-leaf tensor; a thread drops the message."""
+"""`Queue.put` raises nothing for a message it cannot send; a thread drops it."""
 
 import contextlib
 import os
