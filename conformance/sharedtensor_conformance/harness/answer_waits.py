@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 
+LAST_LIMIT = 0.5
+"""The limit in seconds of further waits of a case after one that ended early."""
+
 STARTS = 3
 """How many processes a request gets the time to start."""
 
@@ -39,8 +42,8 @@ class AnswerWaits:
         limit: seconds after which waits end, if that is before the deadline; None if
             they do not.
         ended: the evidence of the first wait of the case that ended so.
-        longest: the seconds of the longest wait of the case for an answer to a request
-            that starts no process.
+        longest: the seconds of the longest wait of the case, without what processes
+            wait themselves, and without requests that start processes.
     """
 
     def __init__(self) -> None:
@@ -56,14 +59,25 @@ class AnswerWaits:
 
     @contextmanager
     def waiting(
-        self, request_name: str, deadline: float, *, starts: bool = False
+        self,
+        request_name: str,
+        deadline: float,
+        *,
+        own: float = 0.0,
+        starts: bool = False,
     ) -> Iterator[Wait]:
         """Limit and time a block, which waits for the answer to a request.
 
-        If such an answer has ever taken long, the limit is at least twice as long. If
-        the request `starts` processes, it is longer by what some starts may take.
+        If such an answer has ever taken long, the limit is at least twice as long.
+
+        Args:
+            request_name: the name of the request.
+            deadline: the seconds that the answer may take.
+            own: the seconds of them in which the process may wait itself.
+            starts: whether the process may start others, instead.
         """
-        limit = self._limit(request_name, starts=starts)
+        more = STARTS * self._longest_start if starts else own
+        limit = self._limit(request_name, more)
         wait, started = Wait(min(deadline, limit)), time.monotonic()
         try:
             yield wait
@@ -73,25 +87,23 @@ class AnswerWaits:
             raise
         finally:
             seconds = time.monotonic() - started
-            self._note(request_name, seconds, starts=starts, answered=wait.answered)
+            if not starts:
+                self.note(seconds - own)
+            if wait.answered:
+                before = self._answered.get(request_name, 0.0)
+                self._answered[request_name] = max(before, seconds)
 
-    def _limit(self, request_name: str, *, starts: bool) -> float:
+    def note(self, seconds: float) -> None:
+        """Note how long the case waited for something."""
+        self.longest = max(self.longest, seconds)
+
+    def _limit(self, request_name: str, more: float) -> float:
         if self.limit is None:
             return math.inf
         if self.ended:  # the case is not judged any more
-            return self.limit
-        more = STARTS * self._longest_start if starts else 0.0
+            return LAST_LIMIT
         slowest = self._answered.get(request_name, 0.0)
         return round(max(self.limit + more, 2 * slowest), 1)
-
-    def _note(
-        self, request_name: str, seconds: float, *, starts: bool, answered: bool
-    ) -> None:
-        if not starts:
-            self.longest = max(self.longest, seconds)
-        if answered:
-            before = self._answered.get(request_name, 0.0)
-            self._answered[request_name] = max(before, seconds)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
