@@ -382,9 +382,9 @@ def emulated_cuda(session: nox.Session) -> None:
     """Profile cuda on CuPy over an emulated runtime (needs gcc; ten minutes)."""
     session.install(*EMULATED, "-e", ".[conformance,dev]")
     built = Path(session.create_tmp()).resolve()  # processes have other folders
-    session.run("python", "emulated_cuda/build.py", str(built))
+    session.run("python", "evidence/emulated_cuda/build.py", str(built))
     session.env["LD_LIBRARY_PATH"] = f"{built}/lib"
-    session.run("pytest", "-q", "emulated_cuda")
+    session.run("pytest", "-q", "evidence/emulated_cuda")
     with tempfile.TemporaryDirectory(prefix="sts-emulated-") as machine:
         session.env["EMULATED_CUDA_FOLDER"] = machine
         # What a device has in use is one figure, so its cases run one by one.
@@ -404,7 +404,8 @@ def blind_trial(session: nox.Session) -> None:
     """The faults that were written without the tests (half an hour on two cores)."""
     session.install(TORCH)
     session.install("-e", ".[conformance]")
-    session.run("python", "trials/run.py", "--workers", WORKERS, *session.posargs)
+    run = ("python", "evidence/trials/run.py", "--workers", WORKERS)
+    session.run(*run, *session.posargs)
 
 
 @nox.session
@@ -424,8 +425,8 @@ def generated_mutants(session: nox.Session) -> None:
     """
     session.install("-e", ".[conformance]", "cosmic-ray==8.7.0")
     session.run("pytest", "-q", "tests/ci/test_syntax_mutants.py")
-    run = ("python", "ci/generated_mutants.py", "--jobs", WORKERS)
-    session.run(*run, *session.posargs)
+    program = "evidence/mutants/generated_mutants.py"
+    session.run("python", program, "--jobs", WORKERS, *session.posargs)
 
 
 @nox.session
@@ -581,7 +582,7 @@ def soak_rounds(session: nox.Session) -> None:
     for strategy in ("file_descriptor", "file_system"):
         out = f"{RECORDS}/rounds-{strategy}.json"
         options = (f"--strategy={strategy}", f"--out={out}", *session.posargs)
-        session.run("python", "soak/rounds.py", *options)
+        session.run("python", "evidence/soak/rounds.py", *options)
 
 
 @nox.session
@@ -589,7 +590,7 @@ def soak_kills(session: nox.Session) -> None:
     """A thousand kills under load: nothing hangs, nothing is left (some 10 minutes)."""
     session.install("-e", ".")
     out = f"--out={RECORDS}/kills.json"
-    session.run("python", "soak/kills.py", out, *session.posargs)
+    session.run("python", "evidence/soak/kills.py", out, *session.posargs)
 
 
 @nox.session
@@ -597,7 +598,7 @@ def soak_killed_runs(session: nox.Session) -> None:
     """Fifty runs of the suite ended at random moments (some 10 minutes)."""
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/killed-runs.json"
-    session.run("python", "soak/killed_runs.py", out, *session.posargs)
+    session.run("python", "evidence/soak/killed_runs.py", out, *session.posargs)
 
 
 @nox.session
@@ -605,7 +606,7 @@ def soak_loaded(session: nox.Session) -> None:
     """The suite twenty times on a busy machine: all pass (some 2 hours)."""
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/loaded.json"
-    session.run("python", "soak/suite.py", out, *session.posargs)
+    session.run("python", "evidence/soak/suite.py", out, *session.posargs)
 
 
 @nox.session
@@ -614,7 +615,7 @@ def soak_histories(session: nox.Session) -> None:
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/histories.json"
     options = ("--histories=100000", "--busy=0", *session.posargs)
-    session.run("python", "soak/suite.py", out, *options)
+    session.run("python", "evidence/soak/suite.py", out, *options)
 
 
 @nox.session
@@ -622,7 +623,7 @@ def soak_hostile(session: nox.Session) -> None:
     """Sixty groups in a hostile environment: all go on afterwards (some 10 minutes)."""
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/hostile.json"
-    session.run("python", "soak/hostile.py", out, *session.posargs)
+    session.run("python", "evidence/soak/hostile.py", out, *session.posargs)
 
 
 @nox.session
@@ -630,7 +631,7 @@ def soak_mixed(session: nox.Session) -> None:
     """All soak runs but `soak_killed_runs` at once, for two hours."""
     session.install("-e", ".[conformance]", HYPOTHESIS)
     out = f"--out={RECORDS}/mixed.json"
-    session.run("python", "soak/mixed.py", out, *session.posargs)
+    session.run("python", "evidence/soak/mixed.py", out, *session.posargs)
 
 
 @nox.session(python=PYTHONS)
@@ -641,4 +642,4 @@ def soak_shuffled(session: nox.Session) -> None:
     for workers, name in (("2", "shuffled"), ("0", "shuffled-n0")):
         out = f"--out={RECORDS}/{name}-{session.python}.json"
         count = f"--workers={workers}"
-        session.run("python", "soak/suite.py", count, out, *options)
+        session.run("python", "evidence/soak/suite.py", count, out, *options)

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "soak"))
+sys.path.append(str(Path(__file__).parents[1] / "evidence" / "soak"))
 
 import bounded
 import outcomes

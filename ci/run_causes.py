@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import hashlib
 import json
 import subprocess
 import sys
@@ -31,7 +30,11 @@ from typing import Any
 
 import bounded
 from packaging.specifiers import SpecifierSet
-from sharedtensor_conformance.expectations.programs import program_names, program_text
+from sharedtensor_conformance.expectations.programs import (
+    code_hash,
+    program_names,
+    program_text,
+)
 
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
 EXPECTATIONS = SUITE / "expectations"
@@ -154,9 +157,7 @@ def record(implementation: str, python: str, outputs: dict[str, str]) -> dict[st
     prefix = machine.pop("prefix")
     programs = {
         PurePath(program).stem: {
-            "sha256": hashlib.sha256(
-                program_text(CAUSES, program).encode()
-            ).hexdigest(),
+            "sha256": code_hash(program_text(CAUSES, program)),
             "output": output.strip().replace(prefix, "PREFIX"),
         }
         for program, output in outputs.items()

@@ -28,6 +28,7 @@ extensions = [
     "sphinx_design",
     "clauses",
     "records",
+    "messages",
     "exports",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "reports"]
@@ -50,10 +51,19 @@ clauses_chapters = [
 ]
 # fmt: on
 clauses_implementations = [
-    *("reference", "torch", "torch-patched"),
-    *("paddle", "mindspore", "stdlib"),
-    *("sharedarray", "shared-ndarray2", "tensordict"),
+    *("torch", "torch-cuda", "paddle", "mindspore", "tensordict"),
+    *("stdlib", "sharedarray", "shared-ndarray2"),
+    *("torch-patched", "reference"),
 ]
+
+myst_html_meta = {
+    "description": "How tensors are shared between processes: an executable "
+    "specification, and what PyTorch and other libraries hold of it.",
+    "property=og:title": "shared-tensor-spec",
+    "property=og:description": "What torch.multiprocessing promises, as testable "
+    "clauses, and which libraries keep them.",
+}
+"""What is shown of a link to a page where it is pasted."""
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -73,8 +83,8 @@ PALETTE = "../conformance/sharedtensor_conformance/report/templates/palette.css"
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
 html_static_path = ["_static", PALETTE]
-html_css_files = ["palette.css", "clauses.css", "field.css"]
-html_js_files = [("matrix.js", {"defer": "defer"})]
+html_css_files = ["palette.css", "clauses.css", "field.css", "messages.css"]
+html_js_files = [(name, {"defer": "defer"}) for name in ("matrix.js", "messages.js")]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False

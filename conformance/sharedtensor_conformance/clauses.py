@@ -34,6 +34,7 @@ implements it.
 """
 
 _OPTION = re.compile(r":(?P<name>[a-z-]+):\s*(?P<value>.*)")
+_ROLE = re.compile(r"\{\w+\}`([^`]*)`")
 _ID = re.compile(r"(?P<chapter>[A-Z]+)-(?P<number>\d+)")
 
 
@@ -52,6 +53,11 @@ class Clause:
     file: str
     line: int
     no_code: str = ""
+
+    @property
+    def plain_text(self) -> str:
+        """The text in one line and without markup, for a terminal or a program."""
+        return _ROLE.sub(r"\1", " ".join(self.text.split()))
 
     @property
     def chapter(self) -> str:

@@ -43,7 +43,7 @@
     [...row.cells].some(
       (cell, place) =>
         place > 0 &&
-        cell.className === wanted.verdict &&
+        cell.classList.contains(wanted.verdict) &&
         (!wanted.implementation || heads[place].dataset.implementation === wanted.implementation),
     );
 

@@ -55,3 +55,20 @@ def bench(tmp_path):
 def modules(monkeypatch):
     """Make the modules of the benchmark importable."""
     monkeypatch.syspath_prepend(ROOT)
+
+
+@pytest.fixture
+def call(modules, monkeypatch, tmp_path):
+    """Call the program in this process; return its status. Nothing is left of it."""
+    from bench.__main__ import main
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def run(*options):
+        with pytest.raises(SystemExit) as ended:
+            main(options)
+        return ended.value.code
+
+    yield run
+    assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 import sharedtensor_conformance
@@ -18,6 +20,7 @@ import report_samples as samples
 
 CLAUSES = load_clauses()
 CAUSES = Path(sharedtensor_conformance.__file__).parent / "expectations" / "causes"
+DOCS = Path(__file__).parents[2] / "docs"
 ROWS = "table.clause-matrix tbody tr:not(.chapter)"
 
 
@@ -27,14 +30,14 @@ def visible_rows(page):
 
 def test_from_the_front_page_to_a_broken_clause_of_torch(opened):
     page = opened("index.html")
-    page.locator('.field-bar a.broken[title^="torch:"]').click()
-    page.wait_for_url("**/matrix.html?implementation=torch&verdict=broken")
-    assert page.locator("select[name=verdict]").input_value() == "broken"
-    cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch"))
+    page.locator('.field-bar a.breaks-docs[title^="torch:"]').click()
+    page.wait_for_url("**/matrix.html?implementation=torch&verdict=breaks-docs")
+    assert page.locator("select[name=verdict]").input_value() == "breaks-docs"
+    cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch 2"))
     cell.click()
     box = page.locator("#behind-GRAD-2-torch")
     assert "never .grad" in box.inner_text()
-    assert "Known since 2026-11-21" in box.inner_text()
+    assert "Recorded on 2026-11-21" in box.inner_text()
     box.get_by_role("link", name="Evidence").click()
     page.wait_for_url("**/spec/grad.html#GRAD-2-torch")
     assert page.locator("#GRAD-2-torch").is_visible()
@@ -48,6 +51,37 @@ def test_figures_of_the_front_page_are_the_rows_of_the_matrix(opened):
     for title, address in told:
         count = int(re.search(r": (\d+) ", title)[1])
         assert visible_rows(opened(address)) == count, title
+
+
+def test_broken_clauses_are_those_of_all_kinds(opened):
+    kinds = ("breaks-docs", "differs", "broken-otherwise")
+    for name in ("torch", "stdlib"):
+        address = f"matrix.html?implementation={name}&verdict="
+        counts = [visible_rows(opened(address + kind)) for kind in kinds]
+        assert sum(counts) == visible_rows(opened(address + "broken")) > 0
+
+
+@pytest.mark.parametrize(
+    ("way", "title"),
+    [
+        ("See the results", "Clause by implementation"),
+        ("I have an error", "Errors and remedies"),
+        ("Test my library", "Build an implementation"),
+    ],
+)
+def test_front_page_has_three_ways_in(opened, way, title):
+    page = opened("index.html")
+    card = page.locator(".sd-card", has_text=way)
+    assert card.bounding_box()["y"] < WIDE["height"]
+    card.click()
+    assert page.locator("h1").inner_text().startswith(title)
+
+
+def test_front_page_counts_what_is_recorded(opened):
+    page = opened("index.html")
+    told = page.locator(".front-figures").inner_text()
+    assert f"{len(CLAUSES)} clauses" in told
+    assert re.search(r"\d,\d{3} cases", told)
 
 
 def test_filtered_matrix_is_shared_by_its_address(opened):
@@ -94,7 +128,7 @@ def test_report_to_a_project_is_copied_as_markdown(opened):
     box.hover()
     box.locator("button.copybtn").click()
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith("# A `.grad` that is present")
+    assert copied.startswith("# Sending a tensor drops its `.grad`")
     assert (CAUSES / "torch/grad_present_is_not_sent.py").read_text() in copied
     assert "- GRAD-2: " in copied
 
@@ -108,7 +142,7 @@ def test_matrix_is_worked_by_keys(opened):
     assert chapter.get_attribute("aria-expanded") == "false"
     count = sum(clause.chapter == "API" for clause in CLAUSES.values())
     assert visible_rows(page) == before - count
-    cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch"))
+    cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch 2"))
     cell.focus()
     page.keyboard.press("Enter")
     box = page.locator("#behind-GRAD-2-torch")
@@ -136,6 +170,7 @@ def test_matrix_is_a_plain_table_without_scripts(opened):
 
 def test_link_to_a_chapter_of_the_matrix_works_without_scripts(opened):
     page = opened("index.html", java_script_enabled=False)
+    page.get_by_text("By chapter", exact=True).click()
     page.locator('.field-table a[aria-label^="LIFE, torch:"]').click()
     page.wait_for_url("**#matrix-LIFE")
     assert page.locator("#matrix-LIFE tr.chapter").is_visible()
@@ -185,10 +220,15 @@ def test_search_finds_a_clause_by_its_id(opened, id):
         ("too many open files", "FAIL-1"),
         ("received 0 items of ancdata", "ENV-2"),
         ("Cowardly refusing to serialize", "GRAD-5"),
+        ("OSError: [Errno 24] Too many open files", "FAIL-1"),
+        ("DataLoader worker is killed by signal: Bus error", "FAIL-4"),
+        ("leaked shared_memory objects to clean up at shutdown", "LIFE-9"),
+        ("RuntimeError: CUDA error: invalid resource handle", "CUDA-18"),
+        ("DataLoader hangs with num_workers", "LOAD-4"),
     ],
 )
 def test_error_message_leads_to_its_clause(opened, words, id):
-    page = opened(f"search.html?q={words.replace(' ', '+')}")
+    page = opened(f"search.html?q={quote_plus(words)}")
     found = results(page).all()[:FIRST]
     addresses = [one.get_attribute("href") for one in found]
     entry = next(one for one in addresses if one.startswith("guides/messages.html#"))
@@ -196,6 +236,69 @@ def test_error_message_leads_to_its_clause(opened, words, id):
     page.wait_for_url("**/guides/messages.html#*")
     page.locator("section:target").get_by_text(id, exact=True).click()
     page.wait_for_url(f"**#{id}")
+
+
+FIRST_RESULTS = """texts => texts.map(text => {
+    const [page, , anchor] = Search._performSearch(...Search._parseQuery(text)).at(-1);
+    return page + anchor;
+})"""
+"""Returns the address of the first result of a search for each text."""
+
+
+def test_search_for_a_whole_message_finds_its_entry_first(opened):
+    with (DOCS / "guides" / "messages.toml").open("rb") as file:
+        groups = tomllib.load(file)["group"]
+    found = [
+        text for group in groups for one in group["message"] for text in one["texts"]
+    ]
+    texts = [text for text in found if "..." not in text and ";" not in text]
+    assert len(texts) >= 30
+    page = opened("search.html?q=shared")
+    results(page)
+    addresses = page.evaluate(FIRST_RESULTS, texts)
+    lost = dict(zip(texts, addresses, strict=True))
+    wrong = {k: v for k, v in lost.items() if not v.startswith("guides/messages#")}
+    assert wrong == {}
+
+
+TRACEBACK = """\
+  File "site-packages/torch/utils/data/dataloader.py", line 1308, in _try_get_data
+    data = self._data_queue.get(timeout=timeout)
+  File "site-packages/torch/multiprocessing/reductions.py", line 541
+RuntimeError: unable to open shared memory object </torch_59_4_7> in read-write mode
+"""
+
+
+@pytest.mark.parametrize(
+    ("pasted", "anchor"),
+    [
+        (TRACEBACK, "unable-to-open-shared-memory-object"),
+        (
+            "RuntimeError: DataLoader worker (pid 11011) is killed by signal: Bus "
+            "error. It is possible that dataloader's workers are out of shared memory. "
+            "Please try to raise your shared memory limit.",
+            "dataloader-worker-is-killed-by-signal-bus-error",
+        ),
+        (
+            "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: "
+            "resource_tracker: There appear to be 3 leaked shared_memory objects to "
+            "clean up at shutdown\n  warnings.warn('resource_tracker: There appear",
+            "there-appear-to-be-leaked-shared-memory-objects",
+        ),
+    ],
+)
+def test_pasted_traceback_leads_to_its_entry(opened, pasted, anchor):
+    page = opened("guides/messages.html")
+    page.get_by_label("Paste an error message or a traceback").fill(pasted)
+    page.locator(".message-results a").first.click()
+    page.wait_for_url(f"**/guides/messages.html#{anchor}*")
+    assert page.locator("section:target").get_by_text("What to do today").is_visible()
+
+
+def test_what_is_no_message_finds_none(opened):
+    page = opened("guides/messages.html")
+    page.get_by_label("Paste an error message or a traceback").fill("It works well.")
+    assert page.locator(".message-results a").count() == 0
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +330,7 @@ def test_report_of_forty_broken_clauses_leads_to_its_first_cause(
     opened, report_file, viewport
 ):
     page = opened(report_file, viewport=viewport)
-    assert "40 clauses broken" in page.locator(".said").inner_text()
+    assert "40 clauses broken (new)" in page.locator(".said").inner_text()
     page.locator("a[href='#cause-1']").click()
     first = page.locator("#cause-1")
     assert first.locator("pre").first.is_visible()

@@ -11,7 +11,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from sharedtensor_conformance.expectations.programs import program_names, program_text
+from sharedtensor_conformance.expectations.programs import (
+    code_hash,
+    program_names,
+    program_text,
+)
 from sharedtensor_conformance.report.expectations import load_expectations
 from sharedtensor_conformance.report.records import read_report
 
@@ -162,6 +166,30 @@ def test_each_word_of_a_copied_program_is_one_of_its_original():
 def test_program_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match=r"there is no program 'paddle/no\.py'"):
         program_text(CAUSES, "paddle/no.py")
+
+
+LOST = '"""It is lost.\n\nOften.\n"""\n\nprint(1)\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LOST.replace("print(1)", "print(2)"),
+        LOST.replace("\nOften.\n", ""),  # the numbers of lines in a traceback differ
+        LOST.replace("print(1)", "print(1)  # at once"),
+        LOST.replace('"""It', 'x = """It'),
+    ],
+)
+def test_other_code_has_another_hash(text):
+    assert code_hash(text) != code_hash(LOST)
+
+
+def test_reworded_docstring_changes_no_hash():
+    assert code_hash(LOST.replace("lost", "never received")) == code_hash(LOST)
+
+
+def test_program_without_a_docstring_has_a_hash():
+    assert code_hash("print(1)\n") != code_hash("print(2)\n")
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

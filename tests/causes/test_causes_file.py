@@ -95,3 +95,21 @@ def test_cause_needs_its_program(load, tmp_path):
 def test_missing_file_is_refused(tmp_path):
     with pytest.raises(CausesError, match="cannot be read"):
         load_causes(tmp_path / "none.toml")
+
+
+ON_A_DEVICE = '[device.stuck]\nno-promise = "Nothing is said of it."\n'
+
+
+def test_programs_for_a_device_need_a_promise_or_why_there_is_none(load, tmp_path):
+    folder = tmp_path / "mine" / "device"
+    folder.mkdir(parents=True)
+    (folder / "stuck.py").write_text("")
+    with pytest.raises(CausesError, match=r"device\.stuck is missing: the program is"):
+        load()
+    found = load(before=SHARING + ON_A_DEVICE)
+    assert found.device["stuck"].no_promise == "Nothing is said of it."
+    assert "stuck" not in found.causes
+    with pytest.raises(CausesError, match=r"device\.stuck: the promise 'none' is not"):
+        load(before=SHARING + '[device.stuck]\npromises = ["none"]\n')
+    with pytest.raises(CausesError, match=r"device\.stuck violates the schema"):
+        load(before=SHARING + "[device.stuck]\n")

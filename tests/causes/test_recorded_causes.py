@@ -1,6 +1,5 @@
 """What the programs that show deviations printed, as it is recorded for the site."""
 
-import hashlib
 import importlib.util
 import json
 import platform
@@ -12,7 +11,11 @@ from pathlib import Path
 import pytest
 from recorded import REPORTS, recorded
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.expectations.programs import program_names, program_text
+from sharedtensor_conformance.expectations.programs import (
+    code_hash,
+    program_names,
+    program_text,
+)
 from sharedtensor_conformance.report.causes import OF_THE_SITE, load_causes
 from sharedtensor_conformance.report.expectations import load_expectations
 
@@ -51,7 +54,7 @@ def record(monkeypatch, tmp_path):
 def test_record_has_output_program_and_machine(record):
     found = record()
     assert found["programs"]["one"] == {
-        "sha256": hashlib.sha256(PROGRAM.encode()).hexdigest(),
+        "sha256": code_hash(PROGRAM),
         "output": "it is in PREFIX/lib",
     }
     assert found["version"] == version("numpy")
@@ -98,9 +101,7 @@ def test_nothing_is_recorded_of_a_deviation_that_has_gone(record):
 def test_committed_record_is_of_the_present_programs_and_version(name):
     found = json.loads((REPORTS / "causes" / f"{name}.json").read_text())
     programs = {
-        Path(program).stem: hashlib.sha256(
-            program_text(CAUSES, program).encode()
-        ).hexdigest()
+        Path(program).stem: code_hash(program_text(CAUSES, program))
         for program in program_names(CAUSES, name)
         if program.count("/") == 1
     }

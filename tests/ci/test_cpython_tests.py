@@ -134,13 +134,6 @@ def test_what_the_standard_library_passes_alone_needs_a_reason(judge, tmp_path):
     assert run["outcomes"] == {"standard": {"pass": 3}, "reference": {"fail": 3}}
 
 
-def test_exceptions_are_enough(judge):
-    more = ', "TestDifferent.test_of_a_name", "TestDifferent.test_of_a_part"'
-    done = judge("--method=fork", "--only=TestDifferent", more=more)
-    assert done.returncode == 0, done.stdout
-    assert "WITHOUT" not in done.stdout
-
-
 def test_what_both_do_alike_is_no_difference(judge):
     done = judge("--method=spawn", "--only=TestAlike")
     assert done.returncode == 0, done.stdout

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LISTED = tomllib.loads((ROOT / "ci" / "equivalent_mutants.toml").read_text())["mutant"]
+FILE = ROOT / "evidence" / "mutants" / "equivalent_mutants.toml"
+LISTED = tomllib.loads(FILE.read_text())["mutant"]
 
 
 @pytest.mark.parametrize("mutant", LISTED, ids=lambda mutant: mutant["after"])

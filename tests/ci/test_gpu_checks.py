@@ -56,16 +56,16 @@ SLEEPS = "import time; time.sleep(60)"
 
 
 @pytest.mark.parametrize(
-    ("text", "status"),
+    ("text", "limit", "status"),
     [
-        ("print('all of it held')", "held"),
-        ("import sys; sys.exit(1)", "broken"),
-        ("import os; os.abort()", "crashed"),
-        (SLEEPS, "hung"),
+        ("print('all of it held')", 30.0, "held"),
+        ("import sys; sys.exit(1)", 30.0, "broken"),
+        ("import os; os.abort()", 30.0, "crashed"),
+        (SLEEPS, 1.0, "hung"),
     ],
 )
-def test_a_step_ends_with_a_status_which_is_saved(run, text, status):
-    held, row = run(text, limit=1.0)
+def test_a_step_ends_with_a_status_which_is_saved(run, text, limit, status):
+    held, row = run(text, limit=limit)
     assert (held, row["status"]) == (status == "held", status)
     assert row["said"] == ("all of it held" if held else "")
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ FACTS = (
 )
 
 
+@pytest.fixture(scope="module")
+def clone_of():
+    """Return a function that makes one clone for each user."""
+    with ordinary.folder_for_all() as folder:
+        yield cache(lambda user: ordinary.Clone(folder / f"clone-{user}", user))
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -26,19 +34,17 @@ FACTS = (
         ("root", ["0", None, None, "0"]),
     ],
 )
-def test_an_environment_is_what_it_says(tmp_path, name, expected):
+def test_an_environment_is_what_it_says(clone_of, tmp_path, name, expected):
     if refused := ordinary.why_not_as_root():
         pytest.skip(refused)
     if os.geteuid() != 0:
         if ordinary.ENVIRONMENTS[name].as_root:
             pytest.skip("an ordinary user cannot become root")
         expected[0] = str(os.geteuid())
-    with ordinary.folder_for_all() as folder:
-        environment = ordinary.ENVIRONMENTS[name]
-        user = os.geteuid() if environment.as_root else int(expected[0])
-        made = ordinary.Clone(folder / "clone", user)
-        output = tmp_path / "output"
-        assert made.run(environment, FACTS, output).wait() == 0
+    environment = ordinary.ENVIRONMENTS[name]
+    user = os.geteuid() if environment.as_root else int(expected[0])
+    output = tmp_path / "output"
+    assert clone_of(user).run(environment, FACTS, output).wait() == 0
     found = output.read_text().split("\n")
     lines = [line.strip() for line in found if line and "unshare" not in line]
     for value, wanted in zip(lines, expected, strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="it makes the mutants")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "evidence" / "mutants"))
 
 import generated_mutants
 import syntax_mutants

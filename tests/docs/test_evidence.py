@@ -232,9 +232,14 @@ def test_command_shows_the_places_of_one_clause(capsys):
     assert main(["clauses", "GRAD-2"]) == 0
     words = capsys.readouterr().out
     assert "GRAD-2  A grad that is present at the send" in words
+    shown = " ".join(words.split())
+    assert load_clauses()["GRAD-2"].plain_text in shown
+    assert "{clause}" in load_clauses()["SHARE-1"].text
+    assert "behind the write (MEM-1)." in load_clauses()["SHARE-1"].plain_text
     assert f"{CHAPTERS}/test_grad.py:" in words
     assert f"{MUTANTS}/grad.py:" in words
     assert "sharedtensor." in words
+    assert "example" not in words
 
 
 def test_command_prints_json_that_names_places_that_exist(capsys):
@@ -250,5 +255,8 @@ def test_command_prints_json_that_names_places_that_exist(capsys):
 
 
 def test_command_refuses_an_unknown_clause(capsys):
-    assert main(["clauses", "GRAD-99"]) == 4
-    assert "there is no clause 'GRAD-99'" in capsys.readouterr().err
+    assert main(["clauses", "grad-2"]) == 4
+    said = "there is no clause 'grad-2': did you mean GRAD-2?"
+    assert said in capsys.readouterr().err
+    assert main(["clauses", "nothing"]) == 4
+    assert "'nothing': run 'clauses' to list them" in capsys.readouterr().err

@@ -9,7 +9,9 @@ from urllib.parse import urldefrag, urljoin
 import pytest
 import tiny_project
 from recorded import recorded
-from sharedtensor_conformance.report.judge import Standing, standing
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.judge import Standing
+from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.verdicts import Need, Verdict
 from tiny_report import case_of, text_of, write_report
 
@@ -18,6 +20,7 @@ SUITE = "conformance/sharedtensor_conformance"
 CHAPTERS, MUTANTS = f"{SUITE}/chapters", f"{SUITE}/mutants/chapters"
 CAUSES = f"{SUITE}/expectations/causes"
 CHAPTER_FILE = "spec/tiny.md"
+DOCS, SPEC = "breaks its own documentation", "differs from this specification"
 
 
 def expected(cause, program, **more):
@@ -65,13 +68,18 @@ FILES = {
         'def move():\n    """Move UTF-8 text. Clause TINY-1."""\n'
     ),
     f"{SUITE}/expectations/bad.toml": expected(
-        "It keeps a <copy>.", "bad/keeps.py", link='"https://acme.org/t/7"'
+        "It keeps a <copy>.", "acme/keeps.py", link='"https://acme.org/t/7"'
     ),
     f"{SUITE}/expectations/chance.toml": expected(
-        "A thread may be faster.", "chance/faster.py", intermittent="true"
+        "A thread may be faster.", "acme/faster.py", intermittent="true"
     ),
-    f"{CAUSES}/bad/keeps.py": '"""Keeps a copy."""\n',
-    f"{CAUSES}/chance/faster.py": "print('faster')\n",
+    f"{CAUSES}/acme/keeps.py": '"""Keeps a copy."""\n',
+    f"{CAUSES}/acme/faster.py": "print('faster')\n",
+    f"{CAUSES}/acme.toml": (
+        '[causes.keeps]\npromises = ["P01"]\nexpected = "None."\n'
+        'where = ["acme.py: keep"]\n'
+        '[causes.faster]\nno-promise = "None."\nwhere = ["acme.py: run"]\n'
+    ),
 }
 PAGE = "# {0}\n\n```{{implementation}} {0}\n```\n"
 FILES |= {
@@ -115,13 +123,14 @@ FIRST, SECOND = 'id="TINY-1"', 'id="TINY-2"'
         ("tiny.html", FIRST, "keeps_a_copy Keeps a copy of each tensor."),
         ("tiny.html", FIRST, "Sends nothing. Replaces memory.send ."),
         ("tiny.html", SECOND, "Reference No code: The kernel does it."),
-        ("tiny.html", FIRST, "good 7.5 ✓ pass in 1 case"),
-        ("tiny.html", FIRST, "bad 7.5 ✗ fail, known in 1 case It keeps a <copy>."),
-        ("tiny.html", FIRST, "known since 2026-01-02, program that shows it"),
+        ("tiny.html", FIRST, "good 7.5 ✓ held in 1 case"),
+        ("tiny.html", FIRST, f"bad 7.5 ✗ {DOCS} : fail in 1 case It keeps a <copy>."),
+        ("tiny.html", FIRST, "stale 7.5 ✗ broken, known : fail in 1 case Judged on"),
+        ("tiny.html", FIRST, "recorded on 2026-01-02, program that shows it"),
         ("tiny.html", FIRST, "expected 40, got 2"),
-        ("tiny.html", FIRST, "needy 7.5 ○ not judged here in 1 case"),
+        ("tiny.html", FIRST, "needy 7.5 ○ not judged here Not judged, since"),
         ("tiny.html", FIRST, f"Not judged, since {SECOND_USER}."),
-        ("tiny.html", FIRST, "chance 7.5 ✗ held this time, known in 1 case This devi"),
+        ("tiny.html", FIRST, f"chance 7.5 ≠ {SPEC}, intermittent in 1 case This devi"),
         ("tiny.html", FIRST, "A thread may be faster."),
         ("tiny.html", SECOND, "good 7.5 ○ not run : the report does not name this"),
         ("promises.html", "", "P01 It works. said here Answered by TINY-1"),
@@ -133,21 +142,29 @@ FIRST, SECOND = 'id="TINY-1"', 'id="TINY-2"'
         (
             "tables.html",
             "behind-TINY-1-bad",
-            "It keeps a <copy>. Known since 2026-01-0",
+            "It keeps a <copy>. Recorded on 2026-01-0",
         ),
         ("tables.html", "behind-TINY-1-stale", "No cause is recorded."),
         ("tables.html", "behind-TINY-1-stale", "Judged on another text of this clause"),
-        ("tables.html", "behind-TINY-1-chance", "✗ held this time in 1 case"),
-        ("tables.html", "behind-TINY-1-chance", "did not show in this one"),
-        ("tables.html", "report-list", "bad 7.5 no 1 1 fail 2026-01-01 bad.jsonl"),
+        ("tables.html", "behind-TINY-1-chance", f"≠ {SPEC}, intermittent in 1 case"),
+        (
+            "tables.html",
+            "behind-TINY-1-chance",
+            "is intermittent, and did not show in this run",
+        ),
+        ("tables.html", "report-list", f"bad 7.5 no 1 1 {DOCS} 2026-01-01 bad.jsonl"),
         ("index.html", "<figcaption", "bad 7.5 of 2026-01-01"),
-        ("implementations/bad.html", "", "✗ 1 broken ○ 1 not run"),
-        ("implementations/bad.html", "", "1 cause, from the most basic clause."),
+        ("implementations/bad.html", "", f"✗ 1 {DOCS} ○ 1 not run"),
+        ("implementations/bad.html", "", "1 cause, the most basic clause first."),
         ("implementations/bad.html", "", "TINY-1 : It keeps a <copy>. Fail in 1 case"),
         ("implementations/bad.html", "", "the clause is newer than the recorded run"),
         ("implementations/good.html", "", "Nothing: each clause that was judged held"),
         ("implementations/needy.html", "", f"{SECOND_USER} 1 TINY-1"),
-        ("implementations/stale.html", "", "Not expected. Seen on 2026-01-01."),
+        (
+            "implementations/stale.html",
+            "",
+            "New: no known deviation explains it. Seen on",
+        ),
         (
             "implementations/stale.html",
             *("", "clauses has changed since they were judged: TINY-1"),
@@ -180,10 +197,10 @@ def test_page_of_an_implementation_repeats_its_run_and_complains_of_nothing_else
         ("promises.html", "https://acme.org/docs"),
         ("code.html", "tiny.html#TINY-1"),
         ("tables.html", "tiny.html#TINY-1-bad"),
-        ("tables.html", f"source/{CAUSES}/bad/keeps.py.html"),
+        ("tables.html", f"source/{CAUSES}/acme/keeps.py.html"),
         ("tables.html", "https://acme.org/t/7"),
         ("implementations/bad.html", "../tiny.html#TINY-1"),
-        ("implementations/bad.html", f"../source/{CAUSES}/bad/keeps.py.html"),
+        ("implementations/bad.html", f"../source/{CAUSES}/acme/keeps.py.html"),
         *(("index.html", f"implementations/{name}.html") for name in SHOWN),
     ],
 )
@@ -210,8 +227,27 @@ def test_link_to_the_evidence_leads_into_what_is_folded_and_so_opens_it(judged):
     assert re.search(r'</summary>\s*<div id="TINY-1-bad">', page)
 
 
+def test_clause_is_found_by_its_id_in_small_letters(judged):
+    assert 'id="tiny-1"' in judged.page("tiny.html")
+
+
+@pytest.mark.parametrize("text", ["See `it`.", "See ``it``."])
+def test_what_stands_between_backticks_is_code(build, text):
+    from clauses.rendering import with_code
+
+    assert with_code(text) == 'See <code class="docutils literal">it</code>.'
+
+
+def test_report_is_downloaded_from_its_own_folder(build):
+    from clauses.reports import ON_A_DEVICE, Shown
+
+    folder = ROOT / "docs/reports"
+    assert Shown(folder / ON_A_DEVICE, ROOT).place == ON_A_DEVICE
+    assert Shown(folder / "torch.jsonl", ROOT).place == "torch.jsonl"
+
+
 def test_source_pages_show_the_files(judged):
-    assert "Keeps a copy." in judged.page(f"source/{CAUSES}/bad/keeps.py.html")
+    assert "Keeps a copy." in judged.page(f"source/{CAUSES}/acme/keeps.py.html")
 
 
 def test_term_is_linked_where_a_clause_uses_it_first(judged):
@@ -233,7 +269,7 @@ def test_picture_shows_what_is_held_and_broken_and_leads_into_the_matrix(judged)
     page = judged.page("index.html")
     links = dict(re.findall(r'href="(tables[^"]+)"[^>]*title="([^"]+)"', page))
     for name, outcome, slug in [
-        *[("good", "held", "held"), ("bad", "broken", "broken")],
+        *[("good", "held", "held"), ("bad", DOCS, "breaks-docs")],
         ("needy", "not judged here", "not-judged-here"),
     ]:
         where = f"implementation={name}"
@@ -251,11 +287,18 @@ def test_picture_shows_what_is_held_and_broken_and_leads_into_the_matrix(judged)
 
 def test_matrix_has_each_verdict_once_and_marks_rows_and_columns(judged):
     page = judged.page("tables.html")
-    cells = Counter(re.findall(r'<td class="([a-z-]+)">', page))
+    cells = Counter(re.findall(r'<td class="([a-z -]+)">', page))
     assert cells == {
-        **{"held": 1, "broken": 3, "not-claimed": 1, "not-judged-here": 1},
-        **{"not-run": 6, "number": 6},
+        **{"held": 1, "not-claimed": 1, "not-judged-here": 1, "not-run": 6},
+        **{"broken breaks-docs": 1, "broken differs": 1, "broken broken-otherwise": 1},
+        "number": 6,
     }
+    assert re.findall(r'<option value="([^"]*)">(broken|differs|breaks)', page) == [
+        ("broken", "broken"),
+        ("breaks-docs", "breaks"),
+        ("differs", "differs"),
+        ("broken-otherwise", "broken"),
+    ]
     assert '<tr data-level="MUST" data-profile="core">' in page
     assert '<tr data-level="SHOULD" data-profile="core">' in page
     columns = re.findall(r'data-implementation="([^"]+)"', page)
@@ -395,23 +438,63 @@ def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build):
     assert "source/docs/conf.py" not in made
 
 
-def test_each_verdict_counts_as_what_the_suite_counts_it(build):
-    from clauses.outcomes import Outcome, outcome_of
+@pytest.mark.parametrize("name", ["torch", "stdlib", "shared-ndarray2", "numpy-copy"])
+def test_site_counts_a_report_as_the_suite_does(build, name):
+    from clauses.outcomes import Outcome, counted_in
+    from clauses.reports import Shown
 
     same = {
         Outcome.HELD: {Standing.HELD},
-        Outcome.BROKEN: {Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED},
-        Outcome.NOT_CLAIMED: {Standing.UNSUPPORTED},
+        Outcome.BREAKS_DOCS: {Standing.BREAKS_DOCS},
+        Outcome.DIFFERS: {Standing.DIFFERS},
+        Outcome.BROKEN: {Standing.NEW, Standing.ADVISORY, Standing.KNOWN},
+        Outcome.NOT_CLAIMED: {Standing.NOT_CLAIMED},
         Outcome.NOT_RUN: {Standing.NOT_RUN},
         Outcome.NOT_HERE: {Standing.NOT_HERE},
     }
-    report = recorded("stdlib")
-    results = report.summary.clauses.values()
-    ours = Counter(outcome_of(result.verdict) for result in results)
-    theirs = Counter(standing(report.run, result) for result in results)
+    report, clauses = recorded(name), load_clauses()
+    view = RunView(report.run, report.cases, report.summary, clauses)
+    shown = Shown(ROOT / "docs/reports" / f"{name}.jsonl", ROOT)
+    ours = counted_in(shown, clauses.values())
     assert len(ours) > 2
     for outcome, standings in same.items():
-        assert ours[outcome] == sum(theirs[one] for one in standings)
+        assert ours.get(outcome, 0) == sum(view.counts[one] for one in standings)
+
+
+def test_build_without_cuda_is_not_said_to_claim_none(build):
+    from clauses.outcomes import Outcome, outcome_in
+    from clauses.reports import Column, Shown
+
+    found = {}
+    for name in ("torch", "stdlib"):
+        shown = Shown(ROOT / "docs/reports" / f"{name}.jsonl", ROOT)
+        column = Column(name, [shown])
+        found[name] = outcome_in(column, "CUDA-1")
+        assert bool(column.judgements["CUDA-1"].note) == (name == "torch")
+    assert found == {"torch": Outcome.NOT_RUN, "stdlib": Outcome.NOT_CLAIMED}
+
+
+def test_run_on_a_device_alone_is_a_column_of_the_clauses_about_it(build):
+    from clauses.outcomes import Outcome, counted
+    from clauses.reports import ON_A_DEVICE, columns, read_all
+
+    assert (ROOT / "docs/reports" / ON_A_DEVICE).is_file()
+    found = {one.name: one for one in columns(read_all(ROOT, []))}
+    clauses = load_clauses().values()
+    on_cuda = [one for one in clauses if one.profile == "cuda"]
+    counts = counted(found["torch-cuda"], clauses)
+    assert sum(counts.values()) == len(on_cuda)
+    assert counts[Outcome.HELD] == 28
+    assert sum(counts[one] for one in counts if one.breaks) == 6
+    assert outcome_words(found) == "breaks its own documentation"
+    assert sum(counted(found["torch"], clauses).values()) == len(clauses)
+
+
+def outcome_words(found):
+    """Return what a grad breaks that is lost on a device."""
+    from clauses.outcomes import words_in
+
+    return words_in(found["torch-cuda"], "CUDA-31")
 
 
 def test_note_of_the_readme_names_what_the_machine_does_not_permit(judged, monkeypatch):

@@ -216,11 +216,13 @@ def test_broken_cells_link_to_their_evidence(judged):
 def test_reports_on_one_version_are_one_column_of_the_matrix(judged):
     words = text_of(judged.page("tables.html"))
     assert judged.page("tables.html").count('<th scope="col" data-implementation=') == 1
-    assert "TINY-1 The first clause MUST, core ✗ fail" in words
-    assert "TINY-2 The second clause SHOULD, core ✓ pass" in words
-    assert "good 7.5 only a part was run 6 1 fail 2026-01-02 good-faults.jsonl" in words
+    assert "TINY-1 The first clause MUST, core ✗ broken, new" in words
+    assert "TINY-2 The second clause SHOULD, core ✓ held" in words
+    assert (
+        "good 7.5 only a part was run 6 1 broken 2026-01-02 good-faults.jsonl" in words
+    )
     assert "2026-01-01 good.jsonl" in words
-    assert text_of(judged.page("tiny.html")).count("good 7.5 ✗ fail") == 1
+    assert text_of(judged.page("tiny.html")).count("good 7.5 ✗ broken, new : fail") == 1
 
 
 def test_later_one_of_two_reports_counts_and_a_version_has_its_column(
@@ -239,7 +241,7 @@ def test_later_one_of_two_reports_counts_and_a_version_has_its_column(
     assert "good 7.5 ✓ pass good 8.0 ✗ fail" in text_of(cell)
     words = text_of(site.page("tables.html"))
     assert "Clause good 7.5 good 8.0" in words
-    assert "TINY-1 The first clause MUST, core ✓ pass ✗ fail" in words
+    assert "TINY-1 The first clause MUST, core ✓ held ✗ broken, new" in words
 
 
 def test_report_with_a_cell_that_is_not_run_is_a_warning(site_of, tmp_path):

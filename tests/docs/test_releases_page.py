@@ -80,7 +80,7 @@ def test_what_held_by_chance_is_not_said_to_be_fixed(row_of):
     chance = row_of(by_chance={"TINY-1"}, v2_2="fail", v2_6="pass", v2_13="fail")
     assert [str(state) for state in chance.states] == [
         "broken",
-        "held this time",
+        "intermittent",
         "broken",
     ]
     assert chance.since == "2.2 or earlier"

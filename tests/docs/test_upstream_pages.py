@@ -1,12 +1,12 @@
 """The reports to other projects: what a page and its Markdown have, and need."""
 
-import hashlib
 import html
 import json
 import re
 
 import pytest
 import tiny_project
+from sharedtensor_conformance.expectations.programs import code_hash
 from sharedtensor_conformance.report.verdicts import Verdict
 from tiny_report import case_of, write_report
 
@@ -37,6 +37,9 @@ related = ["https://github.com/acme/tensors/pull/3"]
 [causes.slow]
 no-promise = "Nothing is said of speed."
 where = ["tensors/queue.py: Queue.get"]
+
+[device.keeps]
+no-promise = "Nothing is said of devices."
 """
 PADDLE_CAUSES = """\
 [causes.lost]
@@ -63,7 +66,7 @@ INDEX = f"# Index\n\n```{{toctree}}\n{NAMED}\n```\n"
 def record(**programs):
     """Return what was recorded of programs, as JSON."""
     found = {
-        name: {"sha256": hashlib.sha256(text.encode()).hexdigest(), "output": "said"}
+        name: {"sha256": code_hash(text), "output": "said"}
         for name, text in programs.items()
     }
     machine = {"date": "2026-01-02", "version": "7.5", "python": "3.11.7"}
@@ -107,7 +110,8 @@ def write_reports(root):
     write_report(root, "torch-patched", case_of(Verdict.PASS))
     write_report(root, "paddle", case_of(Verdict.FAIL), expectations="paddle.toml")
     on_device = case_of(Verdict.FAIL, cause=COUNTS)
-    write_report(root, "torch", on_device, file="gpu/torch.jsonl")
+    options = {"options": ("--impl=torch-cuda", "--device=cuda"), "device": "cuda"}
+    write_report(root, "torch", on_device, file="gpu/torch.jsonl", **options)
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def test_a_report_is_shown(tmp_path):
     assert "| seen \\udc80 \\u2603" in called.stdout
     assert "\033" not in called.stdout
     last = called.stdout.splitlines()[-1]
-    assert last == "sample 1.2 does not pass: 1 clause broken."
+    assert last == "sample 1.2 does not pass: 1 clause broken (new)."
 
 
 def test_a_report_without_a_summary_is_judged_and_said_to_be_cut_short(tmp_path):
@@ -112,8 +112,8 @@ def test_a_report_that_was_cut_short_says_nothing_of_what_was_not_reached(tmp_pa
     said = " ".join(call("report", path).stdout.split())
     assert "judged by no case" not in said
     assert said.endswith(
-        f"does not pass: 1 clause broken, cut short after 1 of {len(SPEC)} planned "
-        "cases."
+        "does not pass: 1 clause broken (new), cut short after 1 of "
+        f"{len(SPEC)} planned cases."
     )
 
 
@@ -153,10 +153,12 @@ def test_a_difference_decides_the_status(tmp_path):
     bad = _report(tmp_path / "bad", case("GRAD-1", "fail"))
     worse = call("diff", good, bad)
     assert worse.returncode == 1
-    assert "clauses newly broken (1)\n  GRAD-1: pass, now fail\n" in worse.stdout
+    assert (
+        "clauses newly broken (1)\n  GRAD-1: held, now broken (new)\n" in worse.stdout
+    )
     better = call("diff", bad, good)
     assert better.returncode == 0
-    assert "clauses newly held (1)\n  GRAD-1: fail, now pass\n" in better.stdout
+    assert "clauses newly held (1)\n  GRAD-1: broken (new), now held\n" in better.stdout
 
 
 def test_a_difference_warns_of_reports_that_are_hardly_comparable(tmp_path):
@@ -174,7 +176,7 @@ def test_the_gate_is_open_for_a_report_in_which_all_held(tmp_path):
     called = call("gate", _report(tmp_path / "r"), "--require", "core,grad")
     assert called.returncode == 0
     assert called.stdout.startswith("gate open for core, grad: ")
-    assert called.stdout.endswith(" held, 0 tolerated, 0 missing\n")
+    assert called.stdout.endswith(" held, 0 tolerated, 0 reasons against it\n")
 
 
 def test_the_gate_is_closed_with_a_sentence_for_each_thing(tmp_path):
@@ -186,7 +188,7 @@ def test_the_gate_is_closed_with_a_sentence_for_each_thing(tmp_path):
     )
     called = call("gate", path, "--require", "grad,cuda")
     assert called.returncode == 1
-    missing = [line for line in called.stdout.splitlines() if "missing: " in line]
+    missing = [line for line in called.stdout.splitlines() if "closed: " in line]
     cuda = sum(c.profile == "cuda" and c.level == "MUST" for c in SPEC.values())
     assert len(missing) == 1 + 2 + 1 + cuda
     assert called.stdout.splitlines()[-1].startswith("gate closed for grad, cuda: ")

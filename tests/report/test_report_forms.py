@@ -62,7 +62,7 @@ def test_junit_outcomes_follow_the_verdicts():
     assert _outcome(root, "new[a]").get("type") == "fail"
     assert _outcome(root, "new[a]").text == "bad \\x00\\x1b <&> \\xdc80"
     assert _outcome(root, "known[a]").tag == "skipped"
-    assert _outcome(root, "known[a]").get("message") == "hang: GRAD-1 (expected: why)"
+    assert _outcome(root, "known[a]").get("message") == "hang: GRAD-1 (known: why)"
     assert "state-dependent" in _outcome(root, "later[a]").get("message")
     assert _outcome(root, "ours[a]").tag == "error"
     assert _outcome(root, "nowhere[a]").tag == "skipped"
@@ -99,9 +99,9 @@ def test_markdown_has_sentence_table_and_details():
     assert page.startswith(
         "### Conformance of sample 1.2\n\nsample 1.2 does not pass: "
     )
-    assert "| chapter | held | broken | unsupported | not run | cases |" in page
+    assert "| chapter | held | new | not claimed | not run | cases |" in page
     assert "| CUDA (simulated) | 1 | 0 | 0 | 0 | 1 |" in page
-    said = "MUST, profile grad, not expected: 1 hang, 1 fail"
+    said = "MUST, profile grad, new; cases of GRAD-1: 1 hang, 1 fail"
     assert f"<b>GRAD-1</b> The title of GRAD-1 ({said})" in page
     assert "state-dependent: 1 of 1 broken case held when repeated" in page
     assert "--clause=GRAD-1 '--case=test_grad.py::new[a]'" in page
@@ -135,7 +135,8 @@ def _compared(after):
 def test_equal_reports_have_no_difference():
     comparison = _compared(BEFORE)
     assert not comparison.newly_broken
-    assert comparison.render() == "nothing is newly broken, unjudged or held"
+    nothing = "0 newly broken, 0 newly held, 0 no longer judged"
+    assert comparison.render() == f"clauses: {nothing}\ncases: {nothing}"
 
 
 def test_a_difference_names_clauses_and_cases():
@@ -147,24 +148,37 @@ def test_a_difference_names_clauses_and_cases():
         ]
     )
     assert comparison.newly_broken
-    assert comparison.render().split("\n\n") == [
-        "clauses newly broken (1)\n  SHARE-1: pass, now crash",
+    counts = "1 newly broken, 1 newly held, 2 no longer judged"
+    clauses = [
+        "clauses newly broken (1)\n  SHARE-1: held, now broken (new)",
+        "clauses newly held (1)\n  GRAD-1: broken (new), now held",
+        "clauses no longer judged (2)\n  GRAD-2: held, now not run\n"
+        "  GRAD-9: held, now not in B",
+    ]
+    cases = [
         "cases newly broken (1)\n  a: pass, now crash",
-        "clauses no longer judged (2)\n  GRAD-2: pass, now not-run\n"
-        "  GRAD-9: pass, now not in B",
-        "cases no longer judged (2)\n  c: pass, now not-run\n  d: pass, now not in B",
-        "clauses newly held (1)\n  GRAD-1: fail, now pass",
         "cases newly held (1)\n  b: fail, now pass",
+        "cases no longer judged (2)\n  c: pass, now not-run\n  d: pass, now not in B",
+    ]
+    assert comparison.render(cases=True).split("\n\n") == [
+        f"clauses: {counts}\ncases: {counts}",
+        *(clauses + cases),
+    ]
+    assert comparison.render().split("\n\n") == [
+        f"clauses: {counts}\ncases: {counts} (--cases lists them)",
+        *clauses,
+        cases[0],
     ]
 
 
 def test_a_difference_says_what_the_machine_does_not_permit():
     after = [*BEFORE[:3], case("GRAD-9", "not-run", id="d", needs=Need.SECOND_USER)]
     said = "not judged here (needs a second user)"
-    assert f"  GRAD-9: pass, now {said}\n" in _compared(after).render()
-    assert _compared(after).render().endswith(f"  d: pass, now {said}")
+    text = _compared(after).render(cases=True)
+    assert f"  GRAD-9: held, now {said}\n" in text
+    assert text.endswith(f"  d: pass, now {said}")
     back = compare(report(after), report(BEFORE)).render()
-    assert f"GRAD-9: {said}, now pass" in back
+    assert f"GRAD-9: {said}, now held" in back
 
 
 HERE = case("SHARE-1", "not-run", id="a::b", needs=Need.SECOND_USER, evidence="no user")

@@ -25,7 +25,9 @@ def test_a_whole_report_in_which_everything_held_opens_the_gate():
 @pytest.mark.parametrize("verdict", ["fail", "crash", "hang", "error", "blocked"])
 def test_a_broken_must_closes_it(verdict):
     (said,) = _missing(report(all_but("GRAD-1", case("GRAD-1", verdict))))
-    assert said == f"GRAD-1 (The title of GRAD-1) is broken: {verdict}, 1 of 1 cases"
+    assert (
+        said == f"GRAD-1 (The title of GRAD-1) is broken (new): {verdict}, 1 of 1 cases"
+    )
 
 
 @pytest.mark.parametrize("verdict", ["not-run", "unsupported"])
@@ -63,7 +65,7 @@ def test_other_profiles_do_not_matter():
 def test_an_expected_deviation_closes_it_unless_it_is_allowed():
     known = report(all_but("GRAD-1", case("GRAD-1", "fail", expected=True)))
     (said,) = _missing(known)
-    assert "is broken, as expected: fail" in said
+    assert "is broken (known): fail" in said
     decision = decide([known], ["core", "grad"], CLAUSES, allow_expected=True)
     assert decision.open
     assert decision.tolerated == (said,)
@@ -154,13 +156,13 @@ def test_a_report_of_a_gpu_completes_that_of_a_cpu():
 def test_a_deviation_in_either_report_closes_it():
     gpu = [*all_but("GRAD-1", case("GRAD-1", "fail")), case("CUDA-1", device="cuda")]
     (said,) = _missing(CPU_REPORT, report(gpu, **GPU))
-    assert "GRAD-1 (The title of GRAD-1) is broken: fail, 1 of 2 cases" in said
+    assert "GRAD-1 (The title of GRAD-1) is broken (new): fail, 1 of 2 cases" in said
 
 
 def test_a_deviation_on_a_gpu_closes_it():
     gpu = [*ALL_HELD, case("CUDA-1", "crash", device="cuda")]
     (said,) = _missing(report(gpu, **GPU), profiles=["cuda"])
-    assert "is broken: crash" in said
+    assert "is broken (new): crash" in said
 
 
 @pytest.mark.parametrize("device", ["simulated", "emulated"])
@@ -206,7 +208,7 @@ def test_what_needs_two_devices_and_is_broken_on_another_machine_closes_it():
     alone = case("CUDA-1", "not-run", device="cuda", evidence=ONE_DEVICE)
     broken = case("CUDA-1", "fail", device="cuda", id="broken")
     (said,) = _missing(report([*ALL_HELD, alone, broken], **GPU), profiles=["cuda"])
-    assert "is broken: fail, 1 of 2 cases" in said
+    assert "is broken (new): fail, 1 of 2 cases" in said
 
 
 @pytest.mark.parametrize("verdict", ["not-run", "unsupported"])

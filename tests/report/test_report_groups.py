@@ -249,6 +249,6 @@ def test_known_and_new_deviations_of_a_clause_are_told_apart():
     text = render(view(sample))
     facts = [line for line in text.splitlines() if line.startswith("  MUST")]
     assert facts == [
-        "  MUST, profile grad, not expected: 2 fail",
-        "  MUST, profile grad, expected: 2 fail",
+        "  MUST, profile grad, new; cases of GRAD-1: 2 fail",
+        "  MUST, profile grad, known; cases of GRAD-1: 2 fail",
     ]

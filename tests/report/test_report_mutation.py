@@ -115,7 +115,7 @@ def test_a_run_that_ignores_the_interrupt_is_killed(monkeypatch, tmp_path):
     monkeypatch.setattr(bounded_run, "SHUTDOWN_TIMEOUT", 0.5)
     stubborn = "import signal; signal.signal(2, signal.SIG_IGN); time.sleep(600)"
     script = _reporting(tmp_path, case("GRAD-1", "fail"), missing=1, then=stubborn)
-    (outcome,) = _run(monkeypatch, tmp_path, script, limit=1.0)
+    (outcome,) = _run(monkeypatch, tmp_path, script, limit=5.0)
     assert outcome.fate == "killed"
     assert outcome.seconds < 60
 

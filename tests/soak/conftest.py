@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "soak"
+SCRIPTS = Path(__file__).parents[2] / "evidence" / "soak"
 DEADLINE = 120.0
 
 

@@ -58,7 +58,7 @@ def test_an_episode_on_a_broken_reference_does_not_hold(
     assert done.status == 1
     assert re.search(sentence, done.record["sentence"])
     again = f"--seed 1 --only {number} --mutant {mutant}"
-    assert f"Repeat it with: python soak/hostile.py {again}" in done.said
+    assert f"Repeat it with: python evidence/soak/hostile.py {again}" in done.said
     assert done.left == []
 
 

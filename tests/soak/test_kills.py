@@ -41,7 +41,7 @@ def test_episodes_on_a_broken_reference_do_not_hold(
     assert done.status == 1
     assert sentence in done.record["sentence"]
     again = f"--seed {seed} --only {number} --mutant {mutant}"
-    assert f"Repeat it with: python soak/kills.py {again}" in done.said
+    assert f"Repeat it with: python evidence/soak/kills.py {again}" in done.said
     assert done.left == []
 
 

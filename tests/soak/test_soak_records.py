@@ -29,7 +29,7 @@ def test_the_command_names_no_path_of_the_machine(scripts, monkeypatch):
 
     monkeypatch.setattr("sys.argv", ["/somewhere/soak/kills.py"])
     given = ["--seed", "3", "--out", "/a/b.json", "--out=/c.json", "--kills", "5"]
-    command = "python soak/kills.py --seed 3 --kills 5"
+    command = "python evidence/soak/kills.py --seed 3 --kills 5"
     assert recording.command_line(given) == command
 
 

@@ -78,7 +78,6 @@ slicing = replace(
     name="slicing",
     operations=f"{__name__}:SlicingOperations",
     dtypes=("float32", "float64", "int32", "int64", "uint8"),
-    channels=("queue", "pipe"),
     views=("slices", "transposed"),
     negative_strides=False,
 )

@@ -230,7 +230,8 @@ def test_exit_code_is_explained_by_what_was_printed_last(suite):
         "test_start.py::test_named_argument_of_a_process_is_shared_with_it": "[{}]",
     }
     chosen = (f"--case={name}*" for name in names)
-    done = suite("--impl=faulty_reference:ends_badly", *chosen)
+    where = "--strategy=file_descriptor"
+    done = suite("--impl=faulty_reference:ends_badly", where, *chosen)
     assert_ended(done, status=1)
     assert {case.test for case in done.cases} == set(names)
     code = "3 (printed last: RuntimeError: the last words)"

@@ -163,17 +163,3 @@ def test_ledger_that_is_blind_for_a_kind_does_not_see_it(suite):
     done = suite(*chosen(PASSES), "-p", "blinded")
     assert closings(done) == {kind: {} for kind in LEAKS}
     assert done.status == 0, done.text
-
-
-@pytest.mark.takes(11)
-def test_another_leak_is_found_among_those_of_a_kind_that_is_known(suite):
-    where = ("--strategy=file_descriptor", "--start-method=fork")
-    case = f"--case={PASSES}*"
-    done = suite("--impl=leaks:each_and_a_pipe", case, CLOSING[0], *where)
-    evidence = closings(done)["file_descriptor"]["LIFE-7"]
-    findings = evidence.split("not back after ")[1:]
-    other = [one for one in findings if " x pipe" in one]
-    known = [one for one in findings if one not in other]
-    assert any(one.count(f"\n  {PASSES}") > 1 for one in known), evidence
-    assert other, evidence
-    assert all("after 1 case:" in one and f"\n  {PASSES}" in one for one in other)

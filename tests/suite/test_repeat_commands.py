@@ -19,7 +19,6 @@ TITLE = re.compile(r"^(?P<clause>[A-Z]+-\d+)  ")
 START = ("pytest", "--pyargs", "sharedtensor_conformance")
 
 RUNS = {
-    "copies": ("--impl=miniatures:plain", "--clause=SHARE-1", "--clause=SHARE-2"),
     "crashes": ("--impl=miniatures:crashes", f"--case={WRITES}*"),
     "is blocked": ("--impl=miniatures:raises", "--clause=SHARE-1"),
     "hangs": (
@@ -30,7 +29,6 @@ RUNS = {
     "leaks": (
         "--impl=leaks:one",
         "--strategy=descriptor",
-        "--strategy=segment",
         f"--case={VALUES}*",
         "--case=test_ledger.py::test_nothing_is_left_of_what_the_cases_dropped*",
     ),

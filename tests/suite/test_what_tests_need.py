@@ -291,7 +291,7 @@ NOT_JUDGED = {
 @pytest.mark.takes(8)
 def test_who_claims_little_is_told_what_was_not_judged(suite):
     chosen = (f"--clause={id}" for id in NARROW)
-    done = suite("--impl=narrow_adapters:descriptors", *chosen)
+    done = suite("--impl=narrow_adapters:descriptors", "--histories=5", *chosen)
     assert (done.status, done.left) == (0, NOTHING_LEFT)
     judged = done.report.summary.clauses
     found = {id: str(judged[id].verdict) for id in NARROW}

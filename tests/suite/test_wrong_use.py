@@ -74,7 +74,7 @@ def test_wrong_use_is_one_sentence_and_status_4(suite, wrong):
 )
 def test_wrong_use_is_the_same_under_xdist(suite, wrong):
     options, sentence = WRONG[wrong]
-    done = suite(*options, "-n2")
+    done = suite(*options, "-n1")
     assert sentence in done.text
     assert "INTERNALERROR" not in done.text
     assert done.status == 4

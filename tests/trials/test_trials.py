@@ -19,15 +19,16 @@ import pytest
 from sharedtensor_conformance.clauses import load_clauses
 
 ROOT = Path(__file__).resolve().parents[2]
-PATCHES = sorted((ROOT / "trials").glob("*/*.patch"))
+PATCHES = sorted((ROOT / "evidence" / "trials").glob("*/*.patch"))
 RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
 OF_THIS_REPOSITORY = [file for file in PATCHES if file.parent.name != "torch"]
 
 
 @pytest.fixture(scope="module")
 def trials() -> ModuleType:
-    """`trials/run.py`, which is a script and no package."""
-    spec = importlib.util.spec_from_file_location("trials_run", ROOT / "trials/run.py")
+    """`evidence/trials/run.py`, which is a script and no package."""
+    file = ROOT / "evidence" / "trials" / "run.py"
+    spec = importlib.util.spec_from_file_location("trials_run", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

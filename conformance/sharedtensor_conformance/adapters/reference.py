@@ -80,7 +80,7 @@ TRACE_POINTS = {
 """The functions of the reference that perform each step of the fault table."""
 
 NOT_REAL = "the CUDA runtime here is the emulated one: judge it by --device=emulated"
-NOT_EMULATED = "there is no emulated CUDA runtime here; emulated_cuda/ has one"
+NOT_EMULATED = "there is no emulated CUDA runtime here; evidence/emulated_cuda/ has one"
 MARK = "sharedtensor_emulated_cuda"
 """A function that only the library of the emulated runtime has."""
 

@@ -78,7 +78,7 @@ STORAGE = Machine(
     {
         "private": "it is in the memory of one process",
         "shared": "it is in a segment that some process or message refers to",
-        "gone": "no memory, descriptor or name of it is left",
+        "released": "no memory, descriptor or name of it is left",
     },
     _transitions(
         ("private", "written", "private", "SHARE-12"),
@@ -87,9 +87,9 @@ STORAGE = Machine(
         ("private", "given to a spawned process", "shared", "START-2"),
         ("private", "inherited", "private", "START-4"),
         ("private", "copied by a fork", "private", "START-4"),
-        ("private", "last reference dropped", "gone", "LIFE-7"),
-        ("private", "last holder exited", "gone", "LIFE-9"),
-        ("private", "last holder was killed", "gone", "LIFE-10"),
+        ("private", "last reference dropped", "released", "LIFE-7"),
+        ("private", "last holder exited", "released", "LIFE-9"),
+        ("private", "last holder was killed", "released", "LIFE-10"),
         ("shared", "written", "shared", "SHARE-1 SHARE-2 SHARE-12"),
         ("shared", "shared", "shared", "RESHARE-1 SHARE-12"),
         ("shared", "sent", "shared", "CHAN-5 SHARE-12"),
@@ -104,9 +104,9 @@ STORAGE = Machine(
         ("shared", "message was lost", "shared", "LIFE-17"),
         ("shared", "strategy changed", "shared", "STRAT-4 SHARE-12"),
         ("shared", "manager was killed", "shared", "MGR-12"),
-        ("shared", "last reference dropped", "gone", "LIFE-17 LIFE-7"),
-        ("shared", "last holder exited", "gone", "LIFE-20 LIFE-9"),
-        ("shared", "last holder was killed", "gone", "LIFE-8 LIFE-10"),
+        ("shared", "last reference dropped", "released", "LIFE-17 LIFE-7"),
+        ("shared", "last holder exited", "released", "LIFE-20 LIFE-9"),
+        ("shared", "last holder was killed", "released", "LIFE-8 LIFE-10"),
     ),
 )
 

@@ -126,6 +126,22 @@ def test_module_starts_a_process_by_the_start_method_that_was_set(
             child.leave()
 
 
+@clause("API-4", vary=("start_method",), isolated=True)
+def test_module_takes_a_start_method_after_it_has_listed_all(stage, start_method):
+    """An owner that was started afresh lists the start methods, then sets one.
+
+    It does not force the setting, which has to be the first one.
+    """
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        methods = owner.module.get_all_start_methods()
+        check(start_method in methods, "the start method is listed")
+        _, refused = attempt(lambda: owner.module.set_start_method(start_method))
+        check.equal(refused, None, "the first setting is accepted")
+        found = owner.module.get_start_method()
+        check.equal(found, start_method, "the start method is what was set")
+
+
 DEFAULT_METHOD = multiprocessing.get_all_start_methods()[0]
 """The default start method of this Python, which its documentation lists first."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from sharedtensor_conformance.clauses import Clause, load_clauses, matching_clauses
@@ -21,8 +23,8 @@ from sharedtensor_conformance.examples import Example, read_examples
 TEACHING = """\
 Without ids, the command prints one line for each clause, with the number of its tests,
 of the places in the reference that implement it, and of its mutants. With ids, it
-prints the file and line of each of these. It reads the sources and imports nothing, so
-the reference does not have to be installed.
+prints the text of each clause, and the file and line of each of these. It reads the
+sources and imports nothing, so the reference does not have to be installed.
 
 examples:
   shared-tensor-spec clauses
@@ -33,6 +35,9 @@ examples:
 
 exit status:
   0    the clauses were printed"""
+WIDTH = 76
+"""The width of the text of a clause."""
+
 HEAD = ("clause", "level", "profile", "tests", "code", "mutants", "title")
 
 
@@ -82,7 +87,11 @@ def chosen(ids: list[str]) -> list[Clause]:
         if not meant and matching_clauses(f"{id.upper()}-*"):
             raise WrongUse(f"{id!r} is a chapter; give '{id.upper()}-*' for all of it")
         if not meant:
-            raise WrongUse(f"there is no clause {id!r}; run 'clauses' to list them")
+            close = get_close_matches(id.upper(), known, n=1)
+            hint = (
+                f"did you mean {close[0]}?" if close else "run 'clauses' to list them"
+            )
+            raise WrongUse(f"there is no clause {id!r}: {hint}")
         found |= dict.fromkeys(meant)
     return [known[id] for id in found]
 
@@ -118,10 +127,11 @@ def _mutant(found: Citation) -> dict[str, Any]:
 
 
 def described(clause: Clause, evidence: Evidence) -> Iterator[str]:
-    """Yield the lines that show one clause with its tests, code and mutants."""
+    """Yield the lines that show one clause with its text, tests, code and mutants."""
     yield f"{clause.id}  {clause.title}"
     promises = f", answers {' '.join(clause.promises)}" if clause.promises else ""
     yield f"  {clause.level}, profile {clause.profile}, hash {clause.hash}{promises}"
+    yield from (f"    {line}" for line in textwrap.wrap(clause.plain_text, WIDTH))
     for kind in ("tests", "code"):
         for one in citing(getattr(evidence, kind), clause.id):
             yield f"  {kind:8}{one.file}:{one.line}  {one.name}"

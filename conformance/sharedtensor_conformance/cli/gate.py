@@ -26,7 +26,7 @@ example:
 
 exit status:
   0    the gate is open: the required profiles hold
-  1    the gate is closed; each reason is printed as a "missing:" line"""
+  1    the gate is closed; each reason is printed as a "closed:" line"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is missing or tolerated, and whether the gate is open."""
+    """Print what is tolerated or closes the gate, and whether it is open."""
     profiles = required_profiles(arguments.require)
     reports = [read_report(file) for file in arguments.files]
     decision = decide(
@@ -55,11 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in decision.tolerated:
         print(f"tolerated: {sentence}")
     for sentence in decision.missing:
-        print(f"missing: {sentence}")
+        print(f"closed: {sentence}")
     said = "open" if decision.open else "closed"
     held = plural(len(decision.held), "clause")
     print(f"gate {said} for {', '.join(profiles)}: {held} held", end="")
-    print(f", {len(decision.tolerated)} tolerated, {len(decision.missing)} missing")
+    print(f", {len(decision.tolerated)} tolerated", end="")
+    print(f", {plural(len(decision.missing), 'reason')} against it")
     return YES if decision.open else NO
 
 

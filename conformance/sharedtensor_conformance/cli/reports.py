@@ -39,16 +39,18 @@ exit status:
   0    the report was shown, whatever its verdict"""
 
 DIFF_TEACHING = """\
-The command lists the clauses and cases that are newly broken, no longer judged, or
-newly held, and says how what the implementation declares differs. What is broken in B
-and not in A counts as newly broken.
+The command counts the clauses and cases that are newly broken, newly held, or no longer
+judged, lists the clauses and the newly broken cases, and says how what the
+implementation declares differs. What is broken in B and not in A counts as newly
+broken.
 
-example:
+examples:
   shared-tensor-spec diff before.jsonl after.jsonl
+  shared-tensor-spec diff before.jsonl after.jsonl --cases
 
 exit status:
   0    nothing is newly broken
-  1    at least one clause or case is newly broken, whether that was expected or not"""
+  1    at least one clause or case is newly broken, whether it is known or new"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +120,7 @@ def add_diff_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``diff``."""
     parser.add_argument("before", metavar="A", help="the earlier report")
     parser.add_argument("after", metavar="B", help="the later report")
+    parser.add_argument("--cases", action="store_true", help="list all changed cases")
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
@@ -129,7 +132,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     for said in differences(before.run.implementation, after.run.implementation):
         print(f"note: B differs from A: {said}")
     comparison = compare(before, after)
-    print(comparison.render())
+    print(comparison.render(cases=arguments.cases))
     return NO if comparison.newly_broken else YES
 
 

@@ -22,6 +22,8 @@ This module needs the standard library alone, as the script that runs the progra
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,20 @@ def program_text(causes: Path, name: str) -> str:
         for word, replacement in words.items():
             text = text.replace(word, replacement)
     return text
+
+
+def code_hash(text: str) -> str:
+    """Return the hash of a program without the text of its docstring.
+
+    A record says which code has printed what, and stays true when the docstring is
+    reworded. The lines of the docstring count: a traceback has the numbers of lines.
+    """
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    if ast.get_docstring(tree) is not None:
+        first, last = tree.body[0].lineno, tree.body[0].end_lineno or 0
+        lines[first - 1 : last] = [""] * (last - first + 1)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _own_words(causes: Path, name: str) -> dict[str, str] | None:

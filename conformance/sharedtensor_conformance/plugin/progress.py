@@ -72,11 +72,11 @@ class Clauses:
         held = sum(verdict is Verdict.PASS for verdict in now.values())
         new = broken & self._unexpected
         deciding = {id for id in new if load_clauses()[id].level in self._levels}
-        said = f"clauses: {held} held, {len(deciding)} broken"
+        said = f"clauses: {held} held, {len(deciding)} new"
         if advisory := len(new - deciding):
             said += f", {advisory} advisory"
         if known := len(broken - new):
-            said += f", {known} as expected"
+            said += f", {known} known"
         return said
 
 

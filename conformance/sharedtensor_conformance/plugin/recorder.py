@@ -168,7 +168,7 @@ class Recorder:
         if not case.verdict.broken or report.failed:
             return None
         known = case.expected
-        return ("expected", "x", "EXPECTED") if known else ("advisory", "a", "ADVISORY")
+        return ("known", "x", "KNOWN") if known else ("advisory", "a", "ADVISORY")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note which results to expect."""

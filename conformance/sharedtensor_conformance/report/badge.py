@@ -29,10 +29,9 @@ CHARACTER = 6.6
 def message(view: RunView) -> tuple[str, str]:
     """Return the text of the badge and the name of its colour."""
     counts, summary = view.counts, view.summary
-    broken = sum(
-        counts[one] for one in (Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED)
-    )
-    said = f"{counts[Standing.HELD]} held, {broken} broken"
+    said = f"{counts[Standing.HELD]} held, {view.broken_count} broken"
+    if promised := counts[Standing.BREAKS_DOCS]:
+        said += f" ({promised} by its documentation)"
     if not_here := counts[Standing.NOT_HERE]:
         said += f", {not_here} {NOT_HERE}"
     if not summary.complete:

@@ -6,6 +6,10 @@ report needs in addition: the promise of the project's documentation that is bro
 why there is none, the expected behaviour, and the place in the sources. The schema of
 the file is ``causes.schema.json``.
 
+Programs in the folder ``device`` show deviations on a device. They are not reported,
+since the releases that were judged on a device are not the newest; the table ``device``
+says only which promises they break, or why none.
+
 Deviations of earlier releases only are not reported. Their programs are in a folder
 ``earlier``, and the file does not mention them.
 """
@@ -62,10 +66,15 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """The explanations of the programs of one project, by program name."""
+    """The explanations of the programs of one project, by program name.
 
-    causes: Mapping[str, Cause]
+    Args:
+        device: those of the programs that need a device.
+    """
+
+    causes: dict[str, Cause]
     promises: Mapping[str, Promise]
+    device: dict[str, Cause]
 
 
 def load_causes(path: Path) -> Causes:
@@ -79,16 +88,15 @@ def load_causes(path: Path) -> Causes:
     data = _parsed(path)
     _validate(data, path)
     causes = {name: _cause(entry) for name, entry in data["causes"].items()}
+    device = {name: _cause(entry) for name, entry in data.get("device", {}).items()}
     promises = {name: Promise(**one) for name, one in data.get("promises", {}).items()}
-    _require_each_program(set(causes), path)
-    for name, cause in causes.items():
-        for promise in cause.promises:
-            if promise not in promises and not OF_THE_SITE.fullmatch(promise):
-                raise CausesError(
-                    f"{path}: causes.{name}: the promise {promise!r} is not known: "
-                    f"write [promises.{promise}], or use one of the site, like P02"
-                )
-    return Causes(causes, promises)
+    for table, found, folder in (
+        ("causes", causes, path.stem),
+        ("device", device, "device"),
+    ):
+        _require_each_program(table, set(found), path, folder)
+        _require_promises(table, found, path, set(promises))
+    return Causes(causes, promises, device)
 
 
 def _parsed(path: Path) -> Any:
@@ -112,7 +120,7 @@ def _validate(data: Any, path: Path) -> None:
 
 def _cause(entry: Mapping[str, Any]) -> Cause:
     return Cause(
-        where=tuple(entry["where"]),
+        where=tuple(entry.get("where", ())),
         promises=tuple(entry.get("promises", ())),
         no_promise=entry.get("no-promise", ""),
         expected=entry.get("expected", ""),
@@ -120,11 +128,24 @@ def _cause(entry: Mapping[str, Any]) -> Cause:
     )
 
 
-def _require_each_program(named: set[str], path: Path) -> None:
-    library = path.stem
-    paths = (PurePath(one) for one in program_names(path.parent, library))
-    programs = {one.stem for one in paths if one.parent.name == library}
+def _require_each_program(table: str, named: set[str], path: Path, folder: str) -> None:
+    """Raise `CausesError` unless a table is about the programs in a folder."""
+    paths = (PurePath(one) for one in program_names(path.parent, path.stem))
+    programs = {one.stem for one in paths if one.parent.name == folder}
     for name in sorted(programs - named):
-        raise CausesError(f"{path}: causes.{name} is missing: the program is there")
+        raise CausesError(f"{path}: {table}.{name} is missing: the program is there")
     for name in sorted(named - programs):
-        raise CausesError(f"{path}: causes.{name}: there is no {library}/{name}.py")
+        raise CausesError(f"{path}: {table}.{name}: there is no {folder}/{name}.py")
+
+
+def _require_promises(
+    table: str, causes: Mapping[str, Cause], path: Path, known: set[str]
+) -> None:
+    """Raise `CausesError` if a cause names a promise that is nowhere."""
+    for name, cause in causes.items():
+        for promise in cause.promises:
+            if promise not in known and not OF_THE_SITE.fullmatch(promise):
+                raise CausesError(
+                    f"{path}: {table}.{name}: the promise {promise!r} is not known: "
+                    f"write [promises.{promise}], or use one of the site, like P02"
+                )

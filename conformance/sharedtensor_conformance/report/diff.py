@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from sharedtensor_conformance.report.known import Known
 from sharedtensor_conformance.report.needs import needs_of, not_here
 from sharedtensor_conformance.report.records import Case, Report, Subject
-from sharedtensor_conformance.report.verdicts import Need, Verdict, of_clause
+from sharedtensor_conformance.report.verdicts import Verdict, of_clause
+
+Words = Callable[[Sequence[Case]], str]
+"""What says in words what became of a clause or a case."""
+
+
+KINDS = ("newly_broken", "newly_held", "no_longer_judged")
+"""The kinds of changes, in the order in which they are shown."""
+
+OF_CLAUSES = {
+    Verdict.PASS: "held",
+    Verdict.UNSUPPORTED: "not claimed",
+    Verdict.NOT_RUN: "not run",
+}
+"""The words for a clause with a verdict; each other one is that of a broken clause."""
 
 
 @dataclass(frozen=True)
@@ -15,15 +30,15 @@ class Change:
     """A clause or case whose verdict changed; None means: not in the report.
 
     Args:
-        needed: why A did not judge it, if the machine did not permit it.
-        needs: the same for B.
+        was: what is said of it in A.
+        now: the same in B.
     """
 
     id: str
     before: Verdict | None
     after: Verdict | None
-    needed: tuple[Need, ...]
-    needs: tuple[Need, ...]
+    was: str
+    now: str
 
     @property
     def newly_broken(self) -> bool:
@@ -41,9 +56,7 @@ class Change:
         return _judged(self.before) and not (_judged(self.after) or _broken(self.after))
 
     def __str__(self) -> str:
-        before = not_here(self.needed) if self.needed else self.before or "not in A"
-        after = not_here(self.needs) if self.needs else self.after or "not in B"
-        return f"{self.id}: {before}, now {after}"
+        return f"{self.id}: {self.was or 'not in A'}, now {self.now or 'not in B'}"
 
 
 @dataclass(frozen=True)
@@ -58,16 +71,30 @@ class Comparison:
         """Whether any clause or any case is newly broken."""
         return any(change.newly_broken for change in (*self.clauses, *self.cases))
 
-    def render(self) -> str:
-        """Return the changes as text, newly broken ones first."""
-        blocks = []
-        for kind in ("newly_broken", "no_longer_judged", "newly_held"):
-            for what, changes in (("clauses", self.clauses), ("cases", self.cases)):
+    def render(self, *, cases: bool = False) -> str:
+        """Return the changes as text: all numbers first, then clauses before cases.
+
+        Cases that are not newly broken are listed only if `cases` asks for them.
+        """
+        numbers = [self._numbers("clauses", self.clauses)]
+        numbers += [self._numbers("cases", self.cases)]
+        if not cases and any(not change.newly_broken for change in self.cases):
+            numbers[1] += " (--cases lists them)"
+        blocks = ["\n".join(numbers)]
+        for what, changes in (("clauses", self.clauses), ("cases", self.cases)):
+            for kind in KINDS:
                 chosen = [str(change) for change in changes if getattr(change, kind)]
-                if chosen:
+                listed = cases or what == "clauses" or kind == "newly_broken"
+                if chosen and listed:
                     head = f"{what} {kind.replace('_', ' ')} ({len(chosen)})"
                     blocks.append("\n  ".join([head, *chosen]))
-        return "\n\n".join(blocks) or "nothing is newly broken, unjudged or held"
+        return "\n\n".join(blocks)
+
+    @staticmethod
+    def _numbers(what: str, changes: Sequence[Change]) -> str:
+        counts = {k: sum(getattr(change, k) for change in changes) for k in KINDS}
+        said = (f"{count} {k.replace('_', ' ')}" for k, count in counts.items())
+        return f"{what}: {', '.join(said)}"
 
 
 def differences(before: Subject, after: Subject) -> list[str]:
@@ -86,22 +113,45 @@ def differences(before: Subject, after: Subject) -> list[str]:
 
 def compare(before: Report, after: Report) -> Comparison:
     """Return the changes of clauses and cases from `before` to `after`."""
+    was, now = (_words(Known(report.run)) for report in (before, after))
     return Comparison(
-        _changes(_by_clause(before.cases), _by_clause(after.cases)),
-        _changes(_by_id(before.cases), _by_id(after.cases)),
+        _changes(_by_clause(before.cases), _by_clause(after.cases), was, now),
+        _changes(_by_id(before.cases), _by_id(after.cases), _word, _word),
     )
 
 
 def _changes(
-    before: Mapping[str, Sequence[Case]], after: Mapping[str, Sequence[Case]]
+    before: Mapping[str, Sequence[Case]],
+    after: Mapping[str, Sequence[Case]],
+    was: Words,
+    now: Words,
 ) -> tuple[Change, ...]:
     ids = sorted({*before, *after})
     pairs = ((id, before.get(id, ()), after.get(id, ())) for id in ids)
     changes = (
-        Change(id, _verdict(one), _verdict(other), needs_of(one), needs_of(other))
+        Change(id, _verdict(one), _verdict(other), was(one), now(other))
         for id, one, other in pairs
     )
     return tuple(change for change in changes if _differs(change))
+
+
+def _word(cases: Sequence[Case]) -> str:
+    """Return the verdict of the only one of `cases`; nothing if there is none."""
+    if needs := needs_of(cases):
+        return not_here(needs)
+    return str(_verdict(cases) or "")
+
+
+def _words(known: Known) -> Words:
+    """Return what says of the cases of a clause whether it holds or is broken."""
+
+    def words(cases: Sequence[Case]) -> str:
+        verdict = _verdict(cases)
+        if verdict is None or needs_of(cases):
+            return _word(cases)
+        return OF_CLAUSES.get(verdict) or f"broken ({known.said_of(cases)})"
+
+    return words
 
 
 def _differs(change: Change) -> bool:

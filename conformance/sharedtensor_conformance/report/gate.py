@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.judge import required_levels
+from sharedtensor_conformance.report.known import Known
 from sharedtensor_conformance.report.needs import needs_of, reason
 from sharedtensor_conformance.report.records import STAND_INS, Case, Report
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict, of_clause
@@ -79,6 +80,7 @@ def decide(
     held: list[str] = []
     tolerated: list[str] = []
     levels = required_levels(strict=strict)
+    known = Known(reports[0].run)
     for profile in profiles:
         of_profile = [c for c in clauses.values() if c.profile == profile]
         required = [clause for clause in of_profile if clause.level in levels]
@@ -86,7 +88,7 @@ def decide(
         missing += _other_text(reports, profile, required)
         for clause in required:
             cases = [c for r in reports for c in r.cases if clause.id in c.clauses]
-            problem, is_expected = _problem(clause, cases)
+            problem, is_expected = _problem(clause, cases, known)
             if not problem:
                 held.append(clause.id)
             elif (is_expected and allow_expected) or _lacks_a_device(clause, cases):
@@ -150,7 +152,7 @@ def _other_text(
             )
 
 
-def _problem(clause: Clause, cases: Sequence[Case]) -> tuple[str, bool]:
+def _problem(clause: Clause, cases: Sequence[Case], known: Known) -> tuple[str, bool]:
     """Return why the clause is not held, or "", and whether that was expected."""
     counting = [case for case in cases if _counts(clause, case)]
     verdict = of_clause(case.verdict for case in counting)
@@ -162,10 +164,9 @@ def _problem(clause: Clause, cases: Sequence[Case]) -> tuple[str, bool]:
         is_expected = verdict is not Verdict.ERROR and all(
             case.expected for case in counting
         )
-        known = ", as expected" if is_expected else ""
         broken = sum(case.verdict.broken for case in counting)
         said = f"{verdict}, {broken} of {len(counting)} cases"
-        return f"{name} is broken{known}: {said}", is_expected
+        return f"{name} is broken ({known.said_of(counting)}): {said}", is_expected
     if needs := needs_of(counting):
         return f"{name} was not judged, since {reason(needs)}", False
     if clause.profile == "cuda":

@@ -33,16 +33,28 @@ class JudgingError(Exception):
 
 
 class Standing(StrEnum):
-    """The result of a clause in a run; all views of a report count clauses by it."""
+    """The result of a clause in a run; all views of a report count clauses by it.
+
+    `standing` does not tell what a known deviation breaks: `RunView.standing` does.
+    """
 
     HELD = "held"
-    BROKEN = "broken"  # it decides the exit status, and was not expected
+    NEW = "new"  # broken, not known, and it decides the exit status
     BLOCKED = "blocked"  # not judged: no tensor could be sent, or no process started
-    ADVISORY = "advisory"  # broken, but does not decide the exit status
-    EXPECTED = "expected"  # broken as a known deviation
-    UNSUPPORTED = "unsupported"
+    ADVISORY = "advisory"  # broken, not known, and it does not decide the exit status
+    BREAKS_DOCS = "breaks docs"  # known, and the library's documentation promises it
+    DIFFERS = "differs"  # known, and only this specification asks for it
+    KNOWN = "known"  # known, and nothing says which of the two it is
+    NOT_CLAIMED = "not claimed"
     NOT_RUN = "not run"
     NOT_HERE = "not here"  # not run, and only since the machine does not permit it
+
+
+JUDGED_WITHOUT_CUDA = frozenset({"torch", "torch-patched", "paddle"})
+"""Libraries that share CUDA tensors, and whose adapters need only a build for the CPU.
+
+They do not claim ``cuda``, but a reader would take that for a claim of the library.
+"""
 
 
 @dataclass(frozen=True)
@@ -131,9 +143,9 @@ def shortfalls(run: Run, summary: Summary) -> Shortfalls:
     unjudged = [(id, r) for id, r in deciding if r.verdict in no_verdict and whole]
     standings = {id: standing(run, r) for id, r in results}
     is_newer = bool(run.selection.carried_over)
-    expected = list(standings.values()).count(Standing.EXPECTED)
+    expected = list(standings.values()).count(Standing.KNOWN)
     return Shortfalls(
-        broken=tuple(id for id, one in standings.items() if one is Standing.BROKEN),
+        broken=tuple(id for id, one in standings.items() if one is Standing.NEW),
         blocked=tuple(id for id, one in standings.items() if one is Standing.BLOCKED),
         unjudged=tuple(id for id, r in unjudged if not r.needs),
         not_here=tuple(id for id, r in unjudged if r.needs and strict),
@@ -159,13 +171,20 @@ def standing(run: Run, result: ClauseResult) -> Standing:
         return Standing.BLOCKED
     if result.verdict.broken:
         if result.expected:
-            return Standing.EXPECTED
-        return Standing.BROKEN if decides(run, result) else Standing.ADVISORY
+            return Standing.KNOWN
+        return Standing.NEW if decides(run, result) else Standing.ADVISORY
     if result.verdict is Verdict.PASS:
         return Standing.HELD
-    if result.verdict is Verdict.UNSUPPORTED:
-        return Standing.UNSUPPORTED
+    if result.verdict is Verdict.UNSUPPORTED and not lacks_cuda(run, result):
+        return Standing.NOT_CLAIMED
     return Standing.NOT_HERE if result.needs else Standing.NOT_RUN
+
+
+def lacks_cuda(run: Run, result: ClauseResult) -> bool:
+    """Return whether a clause was not judged only as the build has no CUDA."""
+    on_cuda = result.profile == "cuda" and "cuda" not in run.implementation.claims
+    is_able = run.implementation.name in JUDGED_WITHOUT_CUDA
+    return on_cuda and is_able and result.verdict is Verdict.UNSUPPORTED
 
 
 def decides(run: Run, result: ClauseResult) -> bool:

@@ -17,8 +17,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit_xml(report: Report) -> str:
     """Return the report as JUnit XML.
 
-    Unexpected deviations are failures, and faults of the suite are errors. Cases that
-    failed as expected, were not run or are not claimed are skipped, with the reason. An
+    New failures are failures, and faults of the suite are errors. Known deviations, and
+    cases that were not run or are not claimed, are skipped, with the reason. An
     incomplete report gets an additional test case, an error, so that it cannot be
     mistaken for a complete one.
     """
@@ -74,7 +74,7 @@ def _add_case(suite: ElementTree.Element, case: Case) -> None:
     verdict = not_here([case.needs]) if case.needs else case.verdict
     message = f"{verdict}: {' '.join(case.clauses)}"
     if case.cause:
-        message += f" (expected: {case.cause})"
+        message += f" (known: {case.cause})"
     if case.state_dependent:
         message += " (state-dependent: it held when repeated in fresh processes)"
     attributes = {"message": _clean(message)}

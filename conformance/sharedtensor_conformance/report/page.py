@@ -7,7 +7,6 @@ the slowest cases.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from sharedtensor_conformance.evidence import Sources
@@ -15,12 +14,12 @@ from sharedtensor_conformance.examples import read_steps
 from sharedtensor_conformance.report import sentences
 from sharedtensor_conformance.report.groups import Group
 from sharedtensor_conformance.report.judge import Standing
+from sharedtensor_conformance.report.known import Breach
 from sharedtensor_conformance.report.needs import NOT_HERE, not_here
 from sharedtensor_conformance.report.records import Case, Machine
-from sharedtensor_conformance.report.run_view import RunView
+from sharedtensor_conformance.report.run_view import OF_BREACH, RunView
 from sharedtensor_conformance.report.scope import held, plural, selected
 from sharedtensor_conformance.report.templating import filled, safe, source
-from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.sanitize import printable
 
 SLOWEST = 10
@@ -28,11 +27,13 @@ SLOWEST = 10
 
 FIGURES = {
     Standing.HELD: ("✓", "held"),
-    Standing.BROKEN: ("✗", "broken"),
+    Standing.NEW: ("✗", "broken (new)"),
     Standing.BLOCKED: ("✗", "blocked"),
     Standing.ADVISORY: ("✗", "broken (advisory)"),
-    Standing.EXPECTED: ("✗", "broken as expected"),
-    Standing.UNSUPPORTED: ("·", "unsupported"),
+    Standing.BREAKS_DOCS: ("✗", Breach.DOCUMENTATION),
+    Standing.DIFFERS: ("≠", Breach.SPECIFICATION),
+    Standing.KNOWN: ("✗", "broken (known)"),
+    Standing.NOT_CLAIMED: ("·", "not claimed"),
     Standing.NOT_RUN: ("○", "not run"),
     Standing.NOT_HERE: ("○", NOT_HERE),
 }
@@ -55,7 +56,7 @@ def page(view: RunView) -> str:
         "known": [pair for pair in numbered if pair[1].expected],
         "steps": read_steps(Sources.installed(), tests),
         "why": _why,
-        "counts": _counts,
+        "kind": _kind,
         "words": lambda id: _words(view, id),
         "printable": printable,
         "slowest": _slowest(view),
@@ -64,10 +65,10 @@ def page(view: RunView) -> str:
 
 
 def _colour(view: RunView) -> str:
-    """Return the CSS class of the verdict; with expected failures it is not green."""
+    """Return the CSS class of the verdict; with known deviations it is not green."""
     if view.summary.exit_status:
         return "no"
-    return "known" if view.counts[Standing.EXPECTED] else "ok"
+    return "known" if view.known_count else "ok"
 
 
 def _when(view: RunView) -> str:
@@ -89,16 +90,18 @@ def _figures(view: RunView) -> list[dict[str, Any]]:
     ]
 
 
+def _kind(view: RunView, group: Group) -> str:
+    """Return the CSS class of a group of failures."""
+    if not group.expected:
+        return "new"
+    standing = OF_BREACH[view.known.breach(view.known.entry(group.shown))]
+    return standing.replace(" ", "-")
+
+
 def _why(group: Group) -> str:
     """Return the cause of a group, or the first line of its evidence."""
     lines = group.shown.evidence.splitlines()
     return printable(group.cause or next(iter(lines), ""))
-
-
-def _counts(group: Group) -> str:
-    """Return the verdicts of the group's cases."""
-    found = Counter(str(case.verdict) for case in group.cases)
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.items())
 
 
 def _facts(view: RunView) -> list[tuple[str, str]]:
@@ -133,7 +136,8 @@ def _words(view: RunView, id: str) -> str:
     result = view.summary.clauses[id]
     if result.needs:
         return not_here(result.needs)
-    return held(view.run) if result.verdict is Verdict.PASS else str(view.standing(id))
+    standing = view.standing(id)
+    return held(view.run) if standing is Standing.HELD else FIGURES[standing][1]
 
 
 def _slowest(view: RunView) -> list[Case]:

@@ -19,6 +19,7 @@ from sharedtensor_conformance.report.judge import (
     shortfalls,
     standing,
 )
+from sharedtensor_conformance.report.known import Breach, Known
 from sharedtensor_conformance.report.needs import by_need
 from sharedtensor_conformance.report.records import Case, Run, Summary
 from sharedtensor_conformance.report.repeat import repeat_command
@@ -26,6 +27,13 @@ from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Need
 
 UNKNOWN = "(not in the installed spec)"
+
+OF_BREACH = {
+    Breach.DOCUMENTATION: Standing.BREAKS_DOCS,
+    Breach.SPECIFICATION: Standing.DIFFERS,
+    Breach.UNEXPLAINED: Standing.KNOWN,
+}
+"""The standing of a clause with a known deviation, by what this breaks."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class RunView:
     @cached_property
     def rows(self) -> list[Row]:
         """The rows of the table by chapter, with the sum as the last one, if any."""
-        rows = chapter_rows(self.run, self.summary, self.cases)
+        rows = chapter_rows(self.run, self.summary, self.cases, self.standing)
         return [*rows, sum(rows, Row("all"))] if rows else []
 
     @property
@@ -75,14 +83,44 @@ class RunView:
         """The number of clauses of each standing."""
         return Counter(map(self.standing, self.summary.clauses))
 
+    @property
+    def known_count(self) -> int:
+        """The number of clauses with a known deviation."""
+        return sum(self.counts[one] for one in OF_BREACH.values())
+
+    @property
+    def broken_count(self) -> int:
+        """The number of broken clauses, known or new."""
+        new = self.counts[Standing.NEW] + self.counts[Standing.ADVISORY]
+        return new + self.known_count
+
+    @cached_property
+    def known(self) -> Known:
+        """What is known of deviations of the implementation."""
+        return Known(self.run)
+
+    @cached_property
+    def breaches(self) -> dict[str, Breach]:
+        """What each broken clause breaks, also one that held by chance."""
+        return self.known.breaches(self.cases, self.summary)
+
+    @cached_property
+    def not_shown(self) -> list[str]:
+        """The clauses that held though a deviation from them is known."""
+        found = self.known.not_shown(self.cases, self.summary)
+        return list(dict.fromkeys(id for id, _ in found))
+
     @cached_property
     def by_need(self) -> dict[Need, list[str]]:
         """The clauses that the machine does not permit to judge, by what is needed."""
         return by_need(self.run, self.summary)
 
     def standing(self, id: str) -> Standing:
-        """Return the standing of a clause."""
-        return standing(self.run, self.summary.clauses[id])
+        """Return the standing of a clause, with what a known deviation breaks."""
+        found = standing(self.run, self.summary.clauses[id])
+        if found is Standing.KNOWN or id in self.not_shown:
+            return OF_BREACH[self.breaches.get(id, Breach.UNEXPLAINED)]
+        return found
 
     def title(self, id: str) -> str:
         """Return the title of a clause."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.report import scope
 from sharedtensor_conformance.report.groups import Group, basic_first
@@ -12,9 +13,10 @@ from sharedtensor_conformance.report.judge import (
     deviates,
     required_levels,
 )
+from sharedtensor_conformance.report.known import Breach, in_number
 from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import STAND_INS
-from sharedtensor_conformance.report.run_view import RunView
+from sharedtensor_conformance.report.run_view import OF_BREACH, RunView
 from sharedtensor_conformance.report.scope import plural
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -41,9 +43,11 @@ def _verdict(view: RunView) -> str:
         return f"{view.name} passes this {part}: {_tallied(view)}"
     if not run.selection.host:
         return f"{view.name} passes on device memory: {_tallied(view)}"
+    if not summary.conforms and deviates(run, summary):
+        no = "has no new failures and does not conform"
+        return f"{view.name} {no}: {_tallied(view)}"
     if not summary.conforms:
-        but = " but does not conform" if deviates(run, summary) else ""
-        return f"{view.name} passes{but}: {_tallied(view)}"
+        return f"{view.name} passes: {_tallied(view)}"
     levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
     return (
         f"{view.name} conforms, every {levels} of core and of the claimed profiles was "
@@ -53,17 +57,24 @@ def _verdict(view: RunView) -> str:
 
 def _tallied(view: RunView) -> str:
     said = [*_held(view), *_advisory(view)]
-    if expected := view.counts[Standing.EXPECTED]:
-        said.append(f"{plural(expected, 'clause')} broken as expected")
+    if count := view.known_count:
+        kinds = f": {kinds}" if (kinds := ", ".join(_kinds(view))) else ""
+        said.append(f"{plural(count, 'clause')} broken (known{kinds})")
     if not_here := {id for ids in view.by_need.values() for id in ids}:
         said.append(f"{len(not_here)} {NOT_HERE}")
     return ", ".join(said)
 
 
+def _kinds(view: RunView) -> Iterator[str]:
+    """Yield how many known deviations break the documentation, or only the spec."""
+    for breach in (Breach.DOCUMENTATION, Breach.SPECIFICATION):
+        if count := view.counts[OF_BREACH[breach]]:
+            yield in_number(count, breach)
+
+
 def _held(view: RunView) -> list[str]:
     """Return how many clauses held; those that were not asked for only in part."""
-    results = view.summary.clauses.items()
-    held = [id for id, result in results if result.verdict is Verdict.PASS]
+    held = [id for id in view.summary.clauses if view.standing(id) is Standing.HELD]
     count = sum(scope.asked_for(view.run, id) for id in held)
     others = len(held) - count
     in_part = [f"{plural(others, 'other')} held in part"] if others else []
@@ -78,7 +89,7 @@ def _advisory(view: RunView) -> list[str]:
 def _reasons(view: RunView) -> str:
     short = view.short
     counted = (
-        (len(short.broken), "clause", "broken"),
+        (len(short.broken), "clause", "broken (new)"),
         (len(short.blocked), "clause", "blocked and not judged"),
         (len(short.unjudged), "clause", "judged by no case"),
         (len(short.not_here), "clause", f"{NOT_HERE} (--strict asks for every clause)"),
@@ -122,6 +133,11 @@ def notes(view: RunView) -> Iterator[str]:
         yield _newer_than_recorded(view)
     if scope.ONE_PER_CLAUSE in selection.options:
         yield f"Held means {scope.held(run)}: a whole run may break the clause."
+    for id in view.not_shown:
+        yield (
+            f"{id} held in this run and is broken: a known deviation from it is "
+            "intermittent."
+        )
     if run.machine.cuda:
         yield scope.met(run.machine.cuda)
     if selection.left_out:
@@ -176,17 +192,26 @@ def _cut_short(view: RunView) -> str:
 
 def facts(view: RunView, group: Group) -> str:
     """Return level, profile and standing of a group's clause, and all its cases."""
-    result = view.summary.clauses[group.first]
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
-    return f"{label(view, group)}: {counts}"
+    counts = view.summary.clauses[group.first].cases
+    return f"{label(view, group)}; cases of {group.first}: {_counted(counts)}"
+
+
+def of_group(group: Group) -> str:
+    """Return how many cases have the cause of a group, by their verdict."""
+    counts = Counter(str(case.verdict) for case in group.cases)
+    return f"cases with this cause: {_counted(counts)}"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
 
 def label(view: RunView, group: Group) -> str:
     """Return level, profile and standing of a group's most basic clause."""
     result = view.summary.clauses[group.first]
     advisory = view.standing(group.first) is Standing.ADVISORY
-    known = "expected" if group.expected else "not expected" + ", advisory" * advisory
     before = view.run.selection.carried_over
+    known = view.known.said_of([group.shown]) + ", advisory" * advisory
     known += f", as in {before}" if group.expected and before else ""
     where = " and the ".join(sorted(STAND_INS.intersection(result.devices)))
     device = f" on the {where} device" if where else ""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sharedtensor_conformance.report.judge import standing
-from sharedtensor_conformance.report.records import (
-    STAND_INS,
-    Case,
-    ClauseResult,
-    Run,
-    Summary,
-)
+from sharedtensor_conformance.report.judge import Standing
+from sharedtensor_conformance.report.records import STAND_INS, Case, Run, Summary
 from sharedtensor_conformance.report.scope import asked_for
 
-ONLY_WHERE_ANY = ("blocked", "advisory", "expected", "not_here")
+ONLY_WHERE_ANY = {
+    *("blocked", "advisory", "breaks_docs", "differs", "known", "not_here"),
+}
 """The columns that are not shown if they are empty."""
 
 
@@ -30,11 +26,13 @@ class Row:
 
     chapter: str
     held: int = 0
-    broken: int = 0
+    new: int = 0
     blocked: int = 0
     advisory: int = 0
-    expected: int = 0
-    unsupported: int = 0
+    breaks_docs: int = 0
+    differs: int = 0
+    known: int = 0
+    not_claimed: int = 0
     not_run: int = 0
     not_here: int = 0
     cases: int = 0
@@ -50,7 +48,12 @@ class Row:
         return f"{self.seconds:.1f}" if column == "seconds" else str(vars(self)[column])
 
 
-def chapter_rows(run: Run, summary: Summary, cases: Iterable[Case]) -> list[Row]:
+def chapter_rows(
+    run: Run,
+    summary: Summary,
+    cases: Iterable[Case],
+    standing: Callable[[str], Standing],
+) -> list[Row]:
     """Return the rows of the table, one for each chapter, sorted by name.
 
     A clause that was not asked for, and that no case judged, is left out.
@@ -58,7 +61,7 @@ def chapter_rows(run: Run, summary: Summary, cases: Iterable[Case]) -> list[Row]
     rows: dict[str, Row] = {}
     for id, result in summary.clauses.items():
         if asked_for(run, id) or result.verdict.judged or result.verdict.broken:
-            _add(rows, _chapter(id), _of_clause(run, _chapter(id), result))
+            _add(rows, _chapter(id), _of_clause(_chapter(id), standing(id)))
     for case in cases:
         chapter = _chapter(case.clauses[0])
         _add(rows, chapter, Row(chapter, cases=1, seconds=case.seconds))
@@ -96,7 +99,6 @@ def _add(rows: dict[str, Row], chapter: str, more: Row) -> None:
     rows[chapter] = rows.get(chapter, Row(chapter)) + more
 
 
-def _of_clause(run: Run, chapter: str, result: ClauseResult) -> Row:
-    found = standing(run, result)
-    column: dict[str, Any] = {found.replace(" ", "_"): 1}
+def _of_clause(chapter: str, standing: Standing) -> Row:
+    column: dict[str, Any] = {standing.replace(" ", "_"): 1}
     return Row(chapter, **column)

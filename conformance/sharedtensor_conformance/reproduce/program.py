@@ -222,7 +222,7 @@ def _docstring(subject: Subject) -> str:
         f"Linux {machine.kernel}"
     )
     text = f"{clause.id} ({clause.level} in spec {SPEC_VERSION}): "
-    text += " ".join(clause.text.split())
+    text += clause.plain_text
     evidence = case.evidence.splitlines()[0] if case.evidence else str(case.verdict)
     axes = ", ".join(f"{name} {value}" for name, value in case.axes.items())
     said = (

@@ -33,7 +33,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import changes, directives, domain, pages, prepared, rendering
+from clauses import changes, directives, domain, pages, prepared, rendering, reports
 from clauses.backing import Backing
 
 SHOWN = (
@@ -41,6 +41,7 @@ SHOWN = (
     "conformance/**/*.py",
     "reference/**/*.py",
     "docs/reports/*.jsonl",
+    f"docs/reports/{reports.ON_A_DEVICE}",
     "docs/reports/causes/*.json",
     "docs/reports/releases/*.json",
     "conformance/sharedtensor_conformance/expectations/**/*.toml",

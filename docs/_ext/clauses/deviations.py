@@ -8,7 +8,6 @@ file of causes beside the programs, and what the program printed from a recorded
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharedtensor_conformance.expectations.programs import code_hash
 from sharedtensor_conformance.report.causes import (
     Cause,
     CausesError,
@@ -32,7 +32,7 @@ from sphinx.errors import ExtensionError
 from torch_patches import FIXES
 
 from clauses.known import FOLDER
-from clauses.outcomes import Outcome, outcome_in
+from clauses.outcomes import outcome_in
 from clauses.reports import Column
 from clauses.shown_files import text_of
 
@@ -209,7 +209,7 @@ def recorded_text(root: Path, file: Path, run: Mapping[str, str], how: str) -> s
         text = text_of(root, file.as_posix())
     except OSError as error:
         raise ExtensionError(f"{file} was recorded and is missing") from error
-    if hashlib.sha256(text.encode()).hexdigest() != run.get("sha256"):
+    if code_hash(text) != run.get("sha256"):
         said = f"the record has no run of the present {file.name}"
         raise ExtensionError(f"{said}; write it with: {how}")
     return text
@@ -234,9 +234,8 @@ class _Patched:
 
     def repairs(self, broken: Iterable[str], program: str) -> bool | None:
         """Return whether no deviation is left that has this program."""
-        judged = {Outcome.HELD, Outcome.BROKEN}
         column = self.column
-        if column is None or not judged & {outcome_in(column, id) for id in broken}:
+        if not column or not any(outcome_in(column, id).judged for id in broken):
             return None
         return program not in self.left
 

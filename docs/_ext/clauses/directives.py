@@ -77,7 +77,8 @@ class ClauseDirective(SphinxDirective):
             clause = parse_clause(self.arguments[0], content, source, line)
         except SpecError as error:
             raise self.error(str(error)) from error
-        box = nodes.section(ids=[clause.id], classes=["clause"])
+        anchors = [clause.id, clause.id.lower()]  # links are typed in either way
+        box = nodes.section(ids=anchors, classes=["clause"])
         self.set_source_info(box)
         definition = Definition(self.env.docname, clause.title, clause)
         self.env.domains[NAME].define("clause", clause.id, definition, box)

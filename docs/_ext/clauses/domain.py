@@ -193,11 +193,15 @@ class SpecDomain(Domain):
         """Yield what the search and the inventory list, important ones.
 
         Where an anchor is the same as the name, the search puts what it displays into
-        the address; so the anchor is written in another way that means the same.
+        the address; so the anchor is written in another way that means the same. What
+        it displays is escaped twice, so there is nothing in it to be escaped.
         """
         for kind in self.object_types:
             for id, found in self.data[kind].items():
-                shown, anchor = f"{id} {found.title}", id.replace("-", "%2D")
+                shown = f"{id} {found.title}".replace(
+                    "'", "\N{RIGHT SINGLE QUOTATION MARK}"
+                ).replace("`", "")
+                anchor = f"%{ord(id[0]):02X}{id[1:]}"
                 yield id, shown, kind, found.docname, anchor, 0
 
 

@@ -6,7 +6,7 @@ that the run used has the rest, and is part of the repository.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,11 @@ from sharedtensor_conformance.report.expectations import (
     REPRODUCERS,
     Expectation,
     Expectations,
-    ExpectationsError,
-    load_expectations,
 )
-from sharedtensor_conformance.report.records import Case, Run
+from sharedtensor_conformance.report.known import Breach, Known
+from sharedtensor_conformance.report.known import expectations_of as read_expectations
+from sharedtensor_conformance.report.records import Case, ReportError, Run, Summary
 from sphinx.errors import ExtensionError
-
-HELD_THIS_TIME = "held this time"
-"""What is said of a clause that held though a deviation from it is known."""
 
 FOLDER = Path("conformance", "sharedtensor_conformance", "expectations")
 CAUSES = FOLDER / REPRODUCERS
@@ -49,10 +46,9 @@ def expectations_of(root: Path, run: Run) -> Expectations:
     Raises:
         ExtensionError: the file is malformed.
     """
-    file = root / FOLDER / (run.selection.expectations or "")
     try:
-        return load_expectations(file if file.is_file() else None)
-    except ExpectationsError as error:
+        return read_expectations(run, root / FOLDER)
+    except ReportError as error:
         raise ExtensionError(str(error)) from error
 
 
@@ -60,29 +56,33 @@ class Deviations:
     """The known deviations of the implementation that one run judged.
 
     Raises:
-        ExtensionError: the file of expectations that the run used is malformed.
+        ExtensionError: the file of expectations that the run used is malformed, or a
+            file of causes is.
     """
 
     def __init__(self, root: Path, run: Run) -> None:
-        self._expectations = expectations_of(root, run)
+        try:
+            self._known = Known(run, root / FOLDER)
+        except ReportError as error:
+            raise ExtensionError(str(error)) from error
 
-    def by_chance(self, version: str) -> Iterator[tuple[str, Deviation]]:
-        """Yield the clauses that `version` breaks though not in each run, and why.
+    def not_shown(
+        self, cases: Sequence[Case], summary: Summary
+    ) -> Iterator[tuple[str, Deviation]]:
+        """Yield the clauses that held though a deviation is known, and why."""
+        for id, entry in self._known.not_shown(cases, summary):
+            yield id, _deviation(entry)
 
-        What an expectation that names a test is about, a case decides.
-        """
-        for entry in self._expectations.applying_to(version):
-            if entry.intermittent and entry.clause:
-                yield entry.clause, _deviation(entry)
+    def breaches(self, cases: Sequence[Case], summary: Summary) -> dict[str, Breach]:
+        """Return what each clause breaks that is broken, or that held by chance."""
+        return self._known.breaches(cases, summary)
 
     def of(self, case: Case) -> Deviation | None:
         """Return what is known of `case`; None where nobody expected it."""
         if not case.cause:
             return None
-        for entry in self._expectations.entries:
-            if entry.cause == case.cause and entry.concerns(case):
-                return _deviation(entry)
-        return Deviation(case.cause)
+        entry = self._known.entry(case)
+        return _deviation(entry) if entry else Deviation(case.cause)
 
 
 def _deviation(entry: Expectation) -> Deviation:

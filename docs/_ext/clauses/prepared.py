@@ -32,10 +32,10 @@ from clauses.deviations import (
     fixes_of,
 )
 from clauses.domain import NAME
-from clauses.outcomes import Outcome, outcome_in
+from clauses.outcomes import outcome_in
 from clauses.releases import rows, steps
 from clauses.rendering import PREPARED, Content, written
-from clauses.reports import Column
+from clauses.reports import NO_CUDA, Column
 
 CONFIGURATION = re.compile(r" under [a-z_]+$")
 
@@ -90,7 +90,7 @@ def not_run(content: Content) -> Content:
     column = content["backing"].column(content["name"])
     reasons: dict[str, list[str]] = {}
     for clause in content["clauses"]:
-        if outcome_in(column, clause.id) not in (Outcome.HELD, Outcome.BROKEN):
+        if column.asks(clause) and not outcome_in(column, clause.id).judged:
             reasons.setdefault(_why_not(column, clause), []).append(clause.id)
     return {"reasons": reasons}
 
@@ -102,6 +102,8 @@ def _why_not(column: Column, clause: Clause) -> str:
         return "the clause is newer than the recorded run"
     if judgement.needs:
         return reason(judgement.needs)
+    if judgement.lacks_cuda:
+        return NO_CUDA
     if judgement.reasons:
         return CONFIGURATION.sub("", next(iter(judgement.reasons)))
     claims = {one for run in column.reports for one in run.run.implementation.claims}

@@ -21,7 +21,7 @@ from sharedtensor_conformance.report.records import ReportError, Run
 from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
 from sphinx.errors import ExtensionError
 
-from clauses.known import HELD_THIS_TIME, expectations_of
+from clauses.known import expectations_of
 from clauses.outcomes import Outcome, outcome_of
 from clauses.reports import Column, Judgement, judged
 
@@ -34,7 +34,7 @@ class State(StrEnum):
 
     HELD = "held"
     BROKEN = "broken"
-    HELD_THIS_TIME = HELD_THIS_TIME
+    INTERMITTENT = "intermittent"
     NOT_JUDGED = "not judged"
 
     @property
@@ -45,7 +45,7 @@ class State(StrEnum):
     @property
     def breaks(self) -> bool:
         """Whether the release breaks the clause; one that held by chance is broken."""
-        return self in (State.BROKEN, State.HELD_THIS_TIME)
+        return self in (State.BROKEN, State.INTERMITTENT)
 
 
 OF_OUTCOME = {Outcome.HELD: State.HELD, Outcome.BROKEN: State.BROKEN}
@@ -83,7 +83,7 @@ class Release:
             return State.NOT_JUDGED
         found = OF_OUTCOME.get(outcome_of(judgement.verdict), State.NOT_JUDGED)
         chance = found is State.HELD and clause in self.by_chance
-        return State.HELD_THIS_TIME if chance else found
+        return State.INTERMITTENT if chance else found
 
     def judged_another_text(self, clause: Clause) -> bool:
         """Return whether another text of a clause was judged."""

@@ -27,15 +27,22 @@ from jinja2 import (
     select_autoescape,
 )
 from markupsafe import Markup
+from sharedtensor_conformance.report.known import in_number
 from sharedtensor_conformance.report.records import ReportError, read_report
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.highlighting import PygmentsBridge
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+from clauses import outcomes
 from clauses.domain import NAME
 from clauses.links import Links
-from clauses.outcomes import counted, outcome_in, to_name
+
+COUNTING = (
+    *(outcomes.counted, outcomes.counted_in, outcomes.outcome_in),
+    *(outcomes.simulated, outcomes.to_name, outcomes.words_in, in_number),
+)
+"""What counts clauses, in every template by the same functions."""
 
 EXTENSIONS = Path(__file__).parents[1]
 
@@ -120,7 +127,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (mean, median, number_columns, zip, counted, outcome_in, to_name)
+    functions = (mean, median, number_columns, zip, *COUNTING)
     made.globals |= {function.__name__: function for function in functions}
     made.filters |= {"with_code": with_code, "highlighted": highlighted}
     return made
@@ -139,7 +146,7 @@ def written(template: str, **content: Any) -> str:
 def with_code(text: str) -> Markup:
     """Return a sentence in which what stands between backticks is code."""
     code = Markup('<code class="docutils literal">{}</code>')
-    parts = enumerate(text.split("`"))
+    parts = enumerate(text.replace("``", "`").split("`"))
     return Markup("").join(code.format(one) if n % 2 else one for n, one in parts)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from docutils import nodes
 from sharedtensor_conformance.clauses import Clause, load_clauses
 from sharedtensor_conformance.report.groups import groups_of
+from sharedtensor_conformance.report.judge import lacks_cuda
+from sharedtensor_conformance.report.known import Breach
 from sharedtensor_conformance.report.needs import NOT_HERE, reason
 from sharedtensor_conformance.report.records import (
     STAND_INS,
@@ -29,7 +31,7 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.verdicts import Need, Verdict
 from sphinx.errors import ExtensionError
 
-from clauses.known import HELD_THIS_TIME, Deviation, Deviations
+from clauses.known import Deviation, Deviations
 
 SHOWN = 3
 """How many broken cases of a clause are shown with their evidence."""
@@ -47,9 +49,23 @@ SYMBOLS = {
 }
 WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
 NOT_SHOWN = (
-    "This deviation shows in some runs only, and did not show in this one. "
-    "The program shows it every time, so the clause counts as broken."
+    "This deviation is intermittent, and did not show in this run. The program shows "
+    "it every time, so the clause counts as broken."
 )
+NO_CUDA = (
+    "the judged build is for the CPU: this library shares CUDA tensors in builds with "
+    "CUDA, which need a GPU"
+)
+APART = {
+    "torch-patched": "PyTorch with fixes that nobody ships",
+    "reference": "this project's own reference",
+    "copy": "a control that copies, and so has to fail",
+    "numpy-copy": "a control that copies, and so has to fail",
+}
+"""What is judged and is no library to choose, and what it is."""
+
+ON_A_DEVICE = "gpu/torch.jsonl"
+"""The report of a run on a real device, in the folder of the reports."""
 
 
 def word_of(verdict: Verdict) -> str:
@@ -59,9 +75,11 @@ def word_of(verdict: Verdict) -> str:
 
 @dataclass
 class Judgement:
-    """What one report says of one clause.
+    """What one report says of one clause, or of one case.
 
     Args:
+        breach: what it breaks, if it is broken or held by chance.
+        lacks_cuda: whether no case judged it as the build has no CUDA.
         not_shown: known deviations about this clause that did not show in the run, as
             those that chance decides may. The clause held, and is broken all the same.
         needs: why no case judged it, if the machine did not permit it.
@@ -77,6 +95,8 @@ class Judgement:
     evidence: list[tuple[str, str]] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
     needs: tuple[Need, ...] = ()
+    breach: Breach | None = None
+    lacks_cuda: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -84,33 +104,23 @@ class Judgement:
         return self.verdict.judged or self.verdict.broken
 
     @property
-    def looks_like(self) -> Verdict:
-        """The verdict that it is shown like: broken if a deviation did not show."""
-        return Verdict.FAIL if self.not_shown else self.verdict
-
-    @property
     def symbol(self) -> str:
-        """The sign of the verdict."""
-        return SYMBOLS[self.looks_like]
-
-    @property
-    def word(self) -> str:
-        """The verdict as a word; a deviation that did not show is no pass."""
-        if self.not_shown:
-            return HELD_THIS_TIME
-        return NOT_HERE if self.needs else word_of(self.verdict)
+        """The sign of the verdict of a case."""
+        return SYMBOLS[self.verdict]
 
     @property
     def words(self) -> str:
-        """The verdict in words: a known deviation is named as one."""
-        known = (self.verdict.broken and self.expected) or self.not_shown
-        return f"{self.word}, known" if known else self.word
+        """The verdict of a case in words: a known deviation is named as one."""
+        word = NOT_HERE if self.needs else word_of(self.verdict)
+        return f"{word}, known" if self.verdict.broken and self.expected else word
 
     @property
     def note(self) -> str:
         """Why the verdict counts as it does, where its cause is not in the report."""
         if self.needs:
             return f"Not judged, since {reason(self.needs)}."
+        if self.lacks_cuda:
+            return f"Not run, since {NO_CUDA}."
         return NOT_SHOWN if self.not_shown else ""
 
     @property
@@ -153,6 +163,7 @@ class Shown:
     Attributes:
         groups: what is broken, by cause, with what is known of it.
         cells: its cases of the fault table.
+        place: its file, from the folder of the reports.
     """
 
     def __init__(self, file: Path, root: Path) -> None:
@@ -165,10 +176,11 @@ class Shown:
         known = Deviations(root, report.run)
         groups = groups_of(report.cases, summary, load_clauses())
         self.file = file
+        self.place = file.relative_to(root / "docs" / "reports").as_posix()
         self.run = report.run
         self.summary = summary
-        self.name = report.run.implementation.name
-        self.title = str(report.run.implementation)
+        self.name = name_of(report.run)
+        self.title = f"{self.name} {report.run.implementation.version}".strip()
         self.started = report.run.started
         self.full = report.run.selection.full
         self.judgements = judgements(report, summary, known)
@@ -180,11 +192,11 @@ class Shown:
         """The day of the run."""
         return self.started.partition("T")[0]
 
-    def counted(self) -> str:
-        """Return in words how many clauses have each verdict."""
-        counts = Counter(judgement.verdict for judgement in self.judgements.values())
-        found = [(counts[one], word_of(one)) for one in SYMBOLS if counts[one]]
-        return ", ".join(f"{count} {word}" for count, word in found)
+
+def name_of(run: Run) -> str:
+    """Return the name of what a run judged; of device memory alone, with the device."""
+    name, selection = run.implementation.name, run.selection
+    return name if selection.host else f"{name}-{selection.device}"
 
 
 class Column:
@@ -221,6 +233,26 @@ class Column:
         """The day of the last run."""
         return max(report.day for report in self.reports)
 
+    @property
+    def apart(self) -> str:
+        """What it is, if it is no library to choose."""
+        return APART.get(self.name, "")
+
+    @property
+    def gpus(self) -> str:
+        """The GPUs of its runs."""
+        found = [r.run.machine.cuda for r in self.reports if r.run.machine.cuda]
+        return ", ".join({gpu.name: None for cuda in found for gpu in cuda.gpus})
+
+    @property
+    def on_host(self) -> bool:
+        """Whether a run judged host memory too, and not a device alone."""
+        return any(report.run.selection.host for report in self.reports)
+
+    def asks(self, clause: Clause) -> bool:
+        """Return whether its runs were to judge a clause: on devices, those of CUDA."""
+        return self.on_host or clause.profile == "cuda"
+
 
 def columns(reports: Iterable[Shown]) -> list[Column]:
     """Return a column for each version of an implementation, in their order."""
@@ -239,7 +271,10 @@ def read_all(root: Path, first: list[str]) -> list[Shown]:
     folder = root / "docs" / "reports"
     places = {name: place for place, name in enumerate(first)}
     return sorted(
-        [Shown(path, root) for path in folder.glob("*.jsonl")],
+        [
+            Shown(path, root)
+            for path in (*folder.glob("*.jsonl"), *folder.glob(ON_A_DEVICE))
+        ],
         key=lambda report: (
             places.get(report.name, len(places)),
             report.name,
@@ -267,9 +302,10 @@ def judgements(
     for case in report.cases:
         for id in set(case.clauses) & set(found):
             found[id].add(case, known)
-    for id, deviation in known.by_chance(report.run.implementation.version):
-        if id in found and found[id].verdict is Verdict.PASS:
-            found[id].not_shown[deviation] = None
+    for id, deviation in known.not_shown(report.cases, summary):
+        found[id].not_shown[deviation] = None
+    for id, breach in known.breaches(report.cases, summary).items():
+        found[id].breach = breach
     return found
 
 
@@ -277,6 +313,12 @@ def judged(run: Run, summary: Summary) -> dict[str, Judgement]:
     """Return what a summary says of each clause."""
     hashes = run.spec.hashes
     return {
-        id: Judgement(one.verdict, one.expected, hashes.get(id, ""), needs=one.needs)
+        id: Judgement(
+            one.verdict,
+            one.expected,
+            hashes.get(id, ""),
+            needs=one.needs,
+            lacks_cuda=lacks_cuda(run, one),
+        )
         for id, one in summary.clauses.items()
     }

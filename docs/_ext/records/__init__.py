@@ -56,6 +56,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
             "mutants-by-chapter": mutants.prepared,
             "mutants-unproven": mutants.prepared,
             "mutants": mutants.prepared,
+            "front-figures": mutants.prepared,
             "device-deviations": device.prepared,
             "torch-fixes": fixes.prepared,
             "costs": costs.prepared,

@@ -209,6 +209,14 @@ class DefaultContext(Channels, context.DefaultContext):
         """Set the program's start method, once. Clauses API-4, START-5."""
         multiprocessing.set_start_method(method, force)
 
+    def get_all_start_methods(self) -> list[str]:
+        """Return the start methods of this system, Python's default first.
+
+        From Python 3.14 on the inherited method would make the default that of the
+        program. Clause API-4.
+        """
+        return multiprocessing.get_all_start_methods()
+
 
 CONTEXTS = {
     "fork": ForkContext(),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[3] / "soak"))
+sys.path.append(str(Path(__file__).parents[3] / "evidence" / "soak"))
 
 import device_search
 import device_world

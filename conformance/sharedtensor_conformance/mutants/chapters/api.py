@@ -48,6 +48,21 @@ def setting_a_start_method_does_nothing(set_start_method):
 
 
 @mutant(
+    "listing_the_start_methods_sets_one",
+    "API-4",
+    replaces="multiprocessing.get_all_start_methods",
+)
+def listing_the_start_methods_sets_one(get_all_start_methods):
+    """`get_all_start_methods` makes Python's default that of the program."""
+
+    def list_all():
+        multiprocessing.get_start_method()
+        return get_all_start_methods()
+
+    return list_all
+
+
+@mutant(
     "spawns_unless_told_otherwise",
     "API-4",
     replaces=(

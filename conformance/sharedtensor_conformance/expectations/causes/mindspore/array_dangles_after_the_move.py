@@ -1,4 +1,4 @@
-"""An array taken before its tensor is sent points to memory that other tensors get."""
+"""`put` frees memory that an array of `numpy()` still points to."""
 
 import sys
 

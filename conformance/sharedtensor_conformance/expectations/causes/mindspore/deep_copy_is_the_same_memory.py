@@ -1,4 +1,4 @@
-"""A deep copy of a tensor is another tensor over the same memory."""
+"""`copy.deepcopy` of a tensor shares the memory of the original."""
 
 import copy
 import sys

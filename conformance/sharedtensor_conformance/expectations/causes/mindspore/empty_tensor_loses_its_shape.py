@@ -1,4 +1,4 @@
-"""A tensor without elements arrives with another shape."""
+"""Sending a tensor without elements loses its shape."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A message cannot be received once the process that sent it has ended."""
+"""`recv` raises FileNotFoundError if the sender has exited, even normally."""
 
 import sys
 

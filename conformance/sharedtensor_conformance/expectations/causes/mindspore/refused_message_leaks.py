@@ -1,4 +1,4 @@
-"""A message that cannot be pickled leaves a descriptor for each tensor before that."""
+"""A `put` that raises leaks a descriptor for each earlier tensor."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""A tensor that two threads send at once is shared with one of the receivers only.
+"""Sending a tensor from two threads at once shares it with one receiver only.
 
 `Queue` sends in a thread of its own, so it is enough to use another channel beside it.
 """

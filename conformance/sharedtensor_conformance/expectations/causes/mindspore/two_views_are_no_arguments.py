@@ -1,4 +1,4 @@
-"""A process that gets two views of one storage as arguments is not spawned."""
+"""Spawning a process with two views of one storage as arguments raises ValueError."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Bytes that a program pickles itself and does not use keep a descriptor."""
+"""`ForkingPickler.dumps` leaks a descriptor if the bytes are never loaded."""
 
 import os
 import sys

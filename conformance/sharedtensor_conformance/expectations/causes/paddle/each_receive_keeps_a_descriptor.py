@@ -1,4 +1,4 @@
-"""A tensor that is received often costs a descriptor or more for each time."""
+"""Each `get` of the same tensor costs another descriptor."""
 
 import os
 import sys

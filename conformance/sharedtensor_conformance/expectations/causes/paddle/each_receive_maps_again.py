@@ -1,4 +1,4 @@
-"""A tensor that is received twice, or comes back, is mapped at another address."""
+"""Each `get` of the same tensor maps its memory at another address."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A view that was taken before its base is sent does not share with it afterwards."""
+"""`put` of a tensor leaves views that were taken before in the old memory."""
 
 import sys
 

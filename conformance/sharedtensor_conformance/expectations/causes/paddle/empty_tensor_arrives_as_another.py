@@ -1,4 +1,4 @@
-"""A tensor without elements arrives with another shape and another dtype."""
+"""Sending a tensor without elements loses its shape and dtype."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A process that ends normally removes each name that it made or opened.
+"""A process that exits deletes all files that it made or opened, also those in use.
 
 Whoever holds such a tensor cannot send it any more, and a message is lost. A forked
 process ends by ``os._exit`` and keeps the names.

@@ -1,4 +1,4 @@
-"""The count of a process that ends or becomes a program is never taken back.
+"""A receiver that ends by `os._exit` or `os.execv` leaves the files of its tensors.
 
 Destructors alone take it back, and neither ``os._exit`` nor ``os.execv`` runs one.
 """

@@ -1,4 +1,4 @@
-"""Whatever has the name of a segment is mapped, whosever file it is.
+"""Receiving a tensor by name maps a file of that name that another user made.
 
 Only root can make a file of another user; without root it is a file of this user.
 """

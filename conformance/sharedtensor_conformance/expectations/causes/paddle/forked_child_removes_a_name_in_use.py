@@ -1,4 +1,4 @@
-"""A forked child that drops an inherited tensor removes the name its parent uses."""
+"""A forked child that drops an inherited tensor deletes the file its parent uses."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A message that cannot be rebuilt keeps the files of its later tensors."""
+"""A `get` that raises while unpickling leaves the files of the later tensors."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The count of a process that is killed is never taken back: the file stays."""
+"""A killed receiver leaves the files of its tensors in `/dev/shm`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A tensor that passes through a manager's queue as a descriptor cannot be received.
+"""`get` from a queue of `Manager()` raises for a tensor sent by descriptor.
 
 The flag of the manager's process has its default. So it sends what came as a descriptor
 on under a name that nobody has made.

@@ -1,4 +1,4 @@
-"""By descriptor, a message whose sender has exited cannot be received."""
+"""By descriptor, `get` raises FileNotFoundError if the sender has exited."""
 
 import sys
 

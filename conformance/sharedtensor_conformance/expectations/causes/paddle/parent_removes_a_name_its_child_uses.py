@@ -1,4 +1,4 @@
-"""A parent that drops what its forked child has inherited removes the name."""
+"""A parent that drops a shared tensor deletes the file its forked child uses."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A program that a receiver starts has the descriptors of what was received."""
+"""A program that a receiver starts inherits the descriptors of received tensors."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""By descriptor, a refused message leaves a descriptor for each tensor before that."""
+"""By descriptor, a `put` that raises leaks a descriptor for each earlier tensor."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""A tensor beside one that is refused is counted once too often: its file stays."""
+"""A `put` that raises leaves the file of each earlier tensor in `/dev/shm`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Sending a slice that does not begin at the start of its storage raises ValueError."""
+"""`put` of a slice with an offset into its storage raises ValueError."""
 
 import sys
 

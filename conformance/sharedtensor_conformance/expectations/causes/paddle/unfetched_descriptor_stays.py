@@ -1,4 +1,4 @@
-"""By descriptor, what a receiver never asked for stays open in its sender.
+"""By descriptor, a sender leaks each descriptor that its receiver never fetched.
 
 Nobody received the first messages; the others could not be rebuilt to their end.
 """

@@ -1,4 +1,4 @@
-"""Bytes that a program pickles itself and does not use keep file and descriptor."""
+"""`ForkingPickler.dumps` leaks file and descriptor if the bytes are never loaded."""
 
 import os
 import sys

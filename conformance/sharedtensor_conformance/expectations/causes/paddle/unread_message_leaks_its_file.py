@@ -1,4 +1,4 @@
-"""The count of a message that nobody received is never taken back: the file stays."""
+"""A message that is never received leaves its file in `/dev/shm`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A view with strides arrives as if it had none, and its sender's is broken as well."""
+"""Sending a strided view loses the strides, and corrupts the sender's view as well."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""An array without dimensions cannot be made from one of NumPy."""
+"""Sharing a NumPy array without dimensions raises IndexError."""
 
 import sys
 from multiprocessing.managers import SharedMemoryManager

@@ -1,4 +1,4 @@
-"""An array that is dropped keeps its segment until its manager is left."""
+"""Dropping an array leaks its segment until the manager exits."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""An array without elements cannot be made."""
+"""Sharing an array without elements raises ValueError."""
 
 import sys
 from multiprocessing.managers import SharedMemoryManager

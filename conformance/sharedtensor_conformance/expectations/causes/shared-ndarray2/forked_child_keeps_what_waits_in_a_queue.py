@@ -1,4 +1,4 @@
-"""A child keeps the arrays that waited in a queue of its parent when it was forked."""
+"""A child forked while arrays wait in a queue of its parent keeps them mapped."""
 
 import gc
 import multiprocessing as mp

@@ -1,4 +1,4 @@
-"""A child that is forked while another thread makes arrays cannot make any."""
+"""Making an array hangs in a child forked while another thread made one."""
 
 import multiprocessing as mp
 import os

@@ -1,4 +1,4 @@
-"""An array whose name is on its way cannot be attached once its maker deleted it."""
+"""Attaching an array raises FileNotFoundError once its maker has deleted it."""
 
 import os
 import sys

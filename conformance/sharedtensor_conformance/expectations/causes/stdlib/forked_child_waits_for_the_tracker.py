@@ -1,4 +1,4 @@
-"""A child that is forked while another thread makes segments cannot make any."""
+"""`SharedMemory()` hangs in a child forked while another thread called it."""
 
 import multiprocessing as mp
 import os

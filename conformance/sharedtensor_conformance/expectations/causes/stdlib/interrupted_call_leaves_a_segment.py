@@ -1,4 +1,4 @@
-"""A `SharedMemory` whose making is interrupted leaves its file.
+"""Interrupting `SharedMemory()` leaves its file in `/dev/shm`.
 
 The exception arises where a signal handler could raise it: when the call that gives the
 file its size has returned.

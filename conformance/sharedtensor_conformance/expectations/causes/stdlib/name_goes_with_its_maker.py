@@ -1,4 +1,4 @@
-"""A segment whose name is on its way cannot be opened when its maker has removed it."""
+"""`SharedMemory(name)` raises FileNotFoundError once its maker has unlinked it."""
 
 import sys
 from multiprocessing import SimpleQueue

@@ -1,4 +1,4 @@
-"""A tensor without elements cannot be made in anonymous shared memory."""
+"""`MemoryMappedTensor.from_tensor` of a tensor without elements raises ValueError."""
 
 import sys
 

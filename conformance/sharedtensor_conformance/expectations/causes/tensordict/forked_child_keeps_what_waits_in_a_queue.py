@@ -1,4 +1,4 @@
-"""A child keeps the tensors that waited in a queue of its parent when it was forked."""
+"""A child forked while tensors wait in a queue of its parent keeps them mapped."""
 
 import gc
 import multiprocessing as mp

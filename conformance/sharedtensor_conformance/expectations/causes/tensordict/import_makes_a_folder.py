@@ -1,4 +1,4 @@
-"""Importing tensordict makes a folder for temporary files, which stays."""
+"""`import tensordict` makes a folder for temporary files and leaves it."""
 
 import os
 import subprocess

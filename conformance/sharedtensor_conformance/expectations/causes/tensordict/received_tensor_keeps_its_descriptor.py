@@ -1,4 +1,4 @@
-"""Each tensor that is received keeps a descriptor open after it was dropped."""
+"""Dropping a received tensor leaks its descriptor."""
 
 import multiprocessing as mp
 import os

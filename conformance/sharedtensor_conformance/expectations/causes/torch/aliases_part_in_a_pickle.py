@@ -1,4 +1,4 @@
-"""A plain pickle of a tensor and a view of it has the memory of each on its own."""
+"""`pickle.dumps` of a tensor and a view of it gives each its own memory."""
 
 import pickle
 import sys

@@ -1,4 +1,4 @@
-"""The descriptor of any file is mapped as if it were a segment's."""
+"""Receiving a tensor maps whatever file the descriptor in the message refers to."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""An array taken before the move into shared memory points to freed memory."""
+"""`share_memory_()` frees memory that an array of `numpy()` still points to."""
 
 import sys
 

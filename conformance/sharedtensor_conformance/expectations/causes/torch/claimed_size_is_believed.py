@@ -1,4 +1,4 @@
-"""A handle that claims more than its segment has makes the segment grow."""
+"""Receiving a tensor grows its segment to whatever size the message claims."""
 
 import sys
 from multiprocessing import reduction

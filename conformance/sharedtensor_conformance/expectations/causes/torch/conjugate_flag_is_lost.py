@@ -1,4 +1,4 @@
-"""A lazily conjugated view arrives as the values that are not conjugated."""
+"""Sending `x.conj()` loses the conjugation: the receiver gets the values of `x`."""
 
 import sys
 

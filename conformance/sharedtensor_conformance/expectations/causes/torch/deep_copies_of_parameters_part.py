@@ -1,4 +1,4 @@
-"""A deep copy of a module and its state has two memories for each parameter."""
+"""`copy.deepcopy` of a module and its `state_dict()` copies each parameter twice."""
 
 import copy
 import sys

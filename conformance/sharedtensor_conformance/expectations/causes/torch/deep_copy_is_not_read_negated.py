@@ -1,4 +1,4 @@
-"""A deep copy of a view that is read negated has the values, and is not read so."""
+"""`copy.deepcopy` of a negated view returns a tensor without the negative bit."""
 
 import copy
 import sys

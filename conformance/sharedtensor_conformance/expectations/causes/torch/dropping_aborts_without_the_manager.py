@@ -1,4 +1,4 @@
-"""A process that drops shared tensors aborts when the manager has been killed."""
+"""Dropping a shared tensor aborts the process after its manager was killed."""
 
 import os
 import select

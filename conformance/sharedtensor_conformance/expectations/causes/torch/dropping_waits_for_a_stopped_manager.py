@@ -1,4 +1,4 @@
-"""A process that drops many shared tensors hangs while the manager is stopped."""
+"""Dropping many shared tensors hangs while the manager is stopped."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A tensor without elements is not shared when it is sent, on neither side."""
+"""Sending a tensor without elements does not share it: `is_shared()` is False."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The end of the thread that started a process ends it; ``join()`` returns True."""
+"""Processes of `spawn` end with the thread that started them; `join()` returns True."""
 
 import signal
 import sys

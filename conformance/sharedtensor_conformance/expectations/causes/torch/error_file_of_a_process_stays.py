@@ -1,4 +1,4 @@
-"""What a process of ``spawn`` raised is told by a file, which nobody removes."""
+"""`start_processes` never deletes the file to which a process wrote its exception."""
 
 import os
 import sys

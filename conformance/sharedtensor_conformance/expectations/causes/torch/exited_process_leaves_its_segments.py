@@ -1,4 +1,4 @@
-"""A forked process that exits while it holds a tensor leaves the segment behind."""
+"""A forked process that exits with a shared tensor leaves its file in `/dev/shm`."""
 
 import os
 import sys

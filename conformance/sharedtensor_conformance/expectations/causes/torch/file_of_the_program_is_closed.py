@@ -1,4 +1,4 @@
-"""A program closes the descriptors that sharing has opened; a file of it is closed."""
+"""Dropping a tensor whose descriptor the program has closed closes another file."""
 
 import os
 import sys

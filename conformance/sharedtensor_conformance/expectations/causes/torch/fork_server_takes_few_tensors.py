@@ -1,4 +1,4 @@
-"""The fork server starts no process with as many tensors as a model has."""
+"""`forkserver` cannot start a process with 300 tensors among its arguments."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A child that is forked while messages wait in a queue keeps their tensors.
+"""A child forked while messages wait in a `Queue` keeps their tensors for ever.
 
 The parent receives all of them and drops everything; the child never had the queue.
 """

@@ -1,4 +1,4 @@
-"""A forked child of a spawned process loses what it puts on a queue.
+"""`Queue.put` in a forked child of a spawned process never sends the message.
 
 The spawned process has received the queue and used it, and has a thread that writes.
 That thread is not started anew in the child, so what the child puts is never written.

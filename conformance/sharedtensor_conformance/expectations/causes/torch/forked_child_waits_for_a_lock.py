@@ -1,4 +1,4 @@
-"""A child that is forked while another thread shares a tensor cannot share any."""
+"""`share_memory_()` hangs in a child forked while another thread shared a tensor."""
 
 import sys
 import threading

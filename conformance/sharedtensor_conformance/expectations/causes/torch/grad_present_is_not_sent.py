@@ -1,4 +1,4 @@
-"""A `.grad` that is present when its tensor is sent does not arrive."""
+"""Sending a tensor drops its `.grad`: the receiver gets None."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A connection that sends half a message ends the manager, for all its clients."""
+"""A connection that sends half a message ends the manager for all its clients."""
 
 import os
 import socket

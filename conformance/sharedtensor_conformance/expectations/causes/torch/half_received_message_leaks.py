@@ -1,4 +1,4 @@
-"""A message that cannot be rebuilt keeps what was shared for its later tensors.
+"""A `get` that raises while unpickling leaks the later tensors of the message.
 
 Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
 """

@@ -1,4 +1,4 @@
-"""A process that SIGINT ended counts as one that has done its work."""
+"""A process that SIGINT interrupts counts as successful: `join()` returns True."""
 
 import os
 import signal

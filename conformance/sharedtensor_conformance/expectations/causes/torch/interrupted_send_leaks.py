@@ -1,4 +1,4 @@
-"""A send that is interrupted keeps what was shared for the tensors of its message.
+"""Interrupting `send` leaks what was shared for the tensors of the message.
 
 A handler raises while a message is pickled, behind a tensor. Under ``file_descriptor``
 a descriptor stays, under ``file_system`` a segment.

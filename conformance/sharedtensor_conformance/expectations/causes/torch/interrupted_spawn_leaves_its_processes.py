@@ -1,4 +1,4 @@
-"""A call of ``spawn`` that is interrupted leaves the processes that it has started."""
+"""Interrupting `spawn` leaves the processes running that it has started."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""A process whose manager was killed can share no tensor any more."""
+"""`share_memory_()` raises `Broken pipe` for good after the manager was killed."""
 
 import os
 import select

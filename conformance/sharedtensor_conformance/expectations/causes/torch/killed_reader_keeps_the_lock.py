@@ -1,4 +1,4 @@
-"""A reader that is killed while it waits has the lock that all other readers need."""
+"""Killing a process that waits in `get` blocks all other readers of the queue."""
 
 import queue
 import sys

@@ -1,4 +1,4 @@
-"""Segments that a killed receiver held stay until the whole program has ended."""
+"""A killed receiver leaves its files in `/dev/shm` until the whole program ends."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A process killed after `Queue.put` has sent nothing, and its receiver waits."""
+"""`get` hangs if the sender is killed right after `Queue.put` has returned."""
 
 import os
 import queue

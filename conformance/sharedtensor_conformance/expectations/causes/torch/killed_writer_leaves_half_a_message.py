@@ -1,4 +1,4 @@
-"""A process that is killed while it puts leaves half a message, and the lock.
+"""Killing a process in `put` blocks all readers and writers of the queue.
 
 Its reader waits for the other half, and other writers for the lock, for ever.
 """

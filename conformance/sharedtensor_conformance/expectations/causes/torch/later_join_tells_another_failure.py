@@ -1,4 +1,4 @@
-"""After a ``join()`` that raised, the next tells another failure, the third none."""
+"""Calling `join()` again after a failure reports another one, and then returns True."""
 
 import sys
 import time

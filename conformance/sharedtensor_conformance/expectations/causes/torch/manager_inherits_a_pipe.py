@@ -1,4 +1,4 @@
-"""The manager keeps an inheritable pipe of the process that started it open."""
+"""`share_memory_()` starts a manager that keeps the pipes of the process open."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""A worker starts a manager, which inherits the worker's end of a pipe.
+"""`recv` raises no EOFError after a worker has ended: its manager holds the pipe.
 
 So the reader hears nothing when the worker has ended, as long as the manager runs: it
 does while the reader has what came from there.

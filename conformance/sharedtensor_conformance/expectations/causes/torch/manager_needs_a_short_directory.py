@@ -1,4 +1,4 @@
-"""The manager cannot be started where ``TMPDIR`` has a long path."""
+"""Under `file_system`, `share_memory_()` raises if `TMPDIR` has a long path."""
 
 import os
 import sys

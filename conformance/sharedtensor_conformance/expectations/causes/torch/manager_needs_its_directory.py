@@ -1,4 +1,4 @@
-"""The manager cannot be started where ``TMPDIR`` names a directory that is gone."""
+"""Under `file_system`, `share_memory_()` raises if `TMPDIR` does not exist."""
 
 import os
 import sys

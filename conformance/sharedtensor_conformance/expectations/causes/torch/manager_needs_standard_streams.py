@@ -1,4 +1,4 @@
-"""A process whose standard streams are closed cannot start the manager."""
+"""Under `file_system`, `share_memory_()` raises if the standard streams are closed."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A receiver keeps a connection to the manager of each sender, and so the manager."""
+"""A receiver keeps the manager of each spawned sender alive after the sender ended."""
 
 import os
 import sys

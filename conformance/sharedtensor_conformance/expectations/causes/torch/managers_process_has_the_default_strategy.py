@@ -1,4 +1,4 @@
-"""A tensor that passes through a manager's queue under file_system becomes a copy."""
+"""Under `file_system`, a queue of `Manager()` delivers a copy of the tensor."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Under ``file_system`` a message is lost when the manager of its sender has ended."""
+"""Under `file_system`, `get` raises once a spawned sender's manager has exited."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A message whose sender exited normally cannot be received."""
+"""`get` raises FileNotFoundError if the sender has exited, even normally."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The segment of a message that its receiver can no longer get stays."""
+"""Under `file_system`, a message to a killed receiver keeps its segment."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A view that is read negated arrives as the values that are not negated."""
+"""Sending a negated view loses the sign: the receiver reads the opposite values."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A nested tensor arrives with values of its own."""
+"""Sending a nested tensor copies it: the receiver sees no later writes."""
 
 import sys
 

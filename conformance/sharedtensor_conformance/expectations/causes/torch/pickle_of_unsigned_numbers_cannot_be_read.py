@@ -1,4 +1,4 @@
-"""A pickle of a tensor of uint16, uint32 or uint64 is made and cannot be read."""
+"""`pickle.loads` cannot read a pickled tensor of uint16, uint32 or uint64."""
 
 import pickle
 import sys

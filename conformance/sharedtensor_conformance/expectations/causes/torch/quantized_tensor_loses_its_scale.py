@@ -1,4 +1,4 @@
-"""A quantised tensor arrives without its scale and its zero point."""
+"""Sending a quantized tensor loses its scale and zero point."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`Queue.put` accepts a non-leaf tensor; a thread drops the message later."""
+"""`Queue.put` raises nothing for a non-leaf tensor; a thread drops the message."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Segments in a queue whose writers were killed stay when the queue is dropped.
+"""Under `file_system`, a queue whose workers were killed never frees its segments.
 
 They stay as long as any process lives that has the same manager.
 """

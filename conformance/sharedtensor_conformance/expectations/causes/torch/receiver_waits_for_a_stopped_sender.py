@@ -1,4 +1,4 @@
-"""A receiver waits for as long as its sender is stopped: the sender has the descriptor.
+"""`get` hangs while the sender is stopped, since the sender holds the descriptor.
 
 Under ``file_descriptor`` a message carries a ticket, which the receiver exchanges for
 the descriptor with a thread of its sender.

@@ -1,4 +1,4 @@
-"""A message that is refused keeps what was shared for the tensors before the refusal.
+"""A `put` that raises leaks what it had shared for the earlier tensors.
 
 Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
 """

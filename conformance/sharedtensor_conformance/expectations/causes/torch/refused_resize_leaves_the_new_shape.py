@@ -1,4 +1,4 @@
-"""A received tensor refuses to grow and has the larger shape all the same."""
+"""`resize_()` of a received tensor raises, and still changes the shape."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A segment that cannot get its size keeps its file: sharing fails, the file stays."""
+"""Under `file_system`, `share_memory_()` that raises leaves a file in `/dev/shm`."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Growing a tensor, or a view, that its own process has shared is a crash."""
+"""`resize_()` of a shared tensor crashes the process that shared it."""
 
 import sys
 

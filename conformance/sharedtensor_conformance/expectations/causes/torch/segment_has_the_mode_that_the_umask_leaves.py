@@ -1,4 +1,4 @@
-"""The file of a segment has no permissions left where the umask takes them."""
+"""Under umask 777, `share_memory_()` makes a file that no receiver can open."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Whoever changes the set that names the strategies changes which ones can be set."""
+"""Changing the set of `get_all_sharing_strategies()` changes what can be set."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`share_memory_()` of a tensor that wraps others, and has no memory, crashes."""
+"""`share_memory_()` of a wrapper subclass, which has no memory, crashes."""
 
 import os
 import signal

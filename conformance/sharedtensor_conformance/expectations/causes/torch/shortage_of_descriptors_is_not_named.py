@@ -1,4 +1,4 @@
-"""A process with two free descriptors is told of ancillary data, and of no limit."""
+"""`get` at the limit of open files raises an error that does not name the limit."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Where there is no room for a mapping, the segment that was to be mapped stays.
+"""`share_memory_()` that cannot map its segment raises and leaks the segment.
 
 Under ``file_descriptor`` that is a descriptor, under ``file_system`` a file.
 """

@@ -1,4 +1,4 @@
-"""Putting a tensor on a simple queue starts a thread, which hands out descriptors."""
+"""`SimpleQueue.put` of a tensor starts a thread, which hands out descriptors."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""A spawned child starts with the default strategy, whatever its parent has set."""
+"""A spawned process ignores its parent's sharing strategy and uses the default."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""After a change of strategy, sharing a shared tensor again moves it away."""
+"""`share_memory_()` after a change of strategy moves an already shared tensor."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A tensor that a process under the other strategy sends back is another memory."""
+"""A tensor that a process under another strategy sends back arrives as a copy."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A sender keeps the descriptor that a receiver without room for it could not fetch."""
+"""A `get` that raises for want of descriptors leaks a descriptor in the sender."""
 
 import gc
 import os

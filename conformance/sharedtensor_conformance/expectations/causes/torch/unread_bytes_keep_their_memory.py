@@ -1,4 +1,4 @@
-"""Bytes that a program pickles itself and does not use keep the memory."""
+"""`ForkingPickler.dumps` leaks the tensor's memory if the bytes are never loaded."""
 
 import os
 import sys

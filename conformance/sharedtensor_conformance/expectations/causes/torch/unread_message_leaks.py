@@ -1,4 +1,4 @@
-"""A message in a channel that is dropped unread keeps what was shared for it.
+"""Closing a channel leaks what was shared for its unread messages.
 
 Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
 """

@@ -1,4 +1,4 @@
-"""The first message of a process without free descriptors blames its directories."""
+"""The first `put` at the limit of open files raises an error about directories."""
 
 import os
 import resource

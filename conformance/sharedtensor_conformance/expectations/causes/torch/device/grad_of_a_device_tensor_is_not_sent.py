@@ -1,4 +1,4 @@
-"""A `.grad` that is present when its device tensor is sent does not arrive."""
+"""Sending a CUDA tensor drops its `.grad`: the receiver gets None."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The memory that a killed receiver held is never freed while its maker runs.
+"""Killing the receiver of a CUDA tensor leaks its memory in the sender.
 
 The receiver counts down in a file of the maker, so one that was killed counts for ever.
 """

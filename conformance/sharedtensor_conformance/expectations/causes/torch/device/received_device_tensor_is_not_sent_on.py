@@ -1,4 +1,4 @@
-"""A device tensor that was received cannot be sent on, nor back to its maker."""
+"""Sending on a received CUDA tensor, also back to its maker, raises RuntimeError."""
 
 import sys
 

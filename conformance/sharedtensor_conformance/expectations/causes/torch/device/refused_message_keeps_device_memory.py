@@ -1,4 +1,4 @@
-"""The memory of a tensor is never freed whose message could not be pickled.
+"""A CUDA tensor in a message that cannot be pickled is never freed.
 
 The reducer counts a receiver before the message is complete, and nobody counts down
 when what stands beside the tensor is refused.

@@ -1,4 +1,4 @@
-"""The memory of a tensor is never freed that its receiver could not open.
+"""A CUDA tensor that its receiver cannot open is never freed.
 
 The receiver sees no device. It counts down when it drops the tensor, which it never
 had, so the maker waits for it.

@@ -1,4 +1,4 @@
-"""A received device tensor refuses to grow and has the larger shape all the same."""
+"""`resize_()` of a received CUDA tensor raises, and still changes the shape."""
 
 import sys
 

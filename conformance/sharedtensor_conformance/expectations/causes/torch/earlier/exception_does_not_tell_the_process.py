@@ -1,4 +1,4 @@
-"""What ``join()`` raises declares ``error_pid``, and never sets it."""
+"""`join()` raises exceptions that declare `error_pid` and never set it."""
 
 import sys
 

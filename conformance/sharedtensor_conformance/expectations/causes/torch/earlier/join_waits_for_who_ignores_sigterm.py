@@ -1,4 +1,4 @@
-"""Where one process raises, ``join()`` waits for another that ignores SIGTERM."""
+"""`join()` hangs after a failure if another process ignores SIGTERM."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A process that is killed leaves the socket from which its descriptors are fetched."""
+"""A sender that is killed leaves the socket from which its descriptors are fetched."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A process raises with a long text, which fills a pipe that nobody reads."""
+"""`join()` hangs if a process raises an exception with a long text."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A segment gets its size though /dev/shm has no such room: who writes dies of SIGBUS.
+"""`share_memory_()` succeeds in a full `/dev/shm`; the next write dies of SIGBUS.
 
 Nothing is written here, since that would fill /dev/shm for everybody.
 """

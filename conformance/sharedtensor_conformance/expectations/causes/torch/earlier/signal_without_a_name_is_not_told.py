@@ -1,4 +1,4 @@
-"""``join()`` raises ValueError where a signal that has no name ended a process."""
+"""`join()` raises ValueError if a process died of a signal without a name."""
 
 import os
 import signal

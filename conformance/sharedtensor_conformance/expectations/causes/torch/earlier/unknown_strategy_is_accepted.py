@@ -1,4 +1,4 @@
-"""An assertion refuses an unknown strategy; ``python -O`` removes it."""
+"""`set_sharing_strategy` accepts any name under `python -O`."""
 
 import subprocess
 import sys
