@@ -67,17 +67,15 @@ def committed(root: Path) -> list[Recorded]:
 
 
 def _of_report(shown: Shown) -> Recorded:
-    def those(outcome: Outcome) -> list[str]:
-        return [id for id in shown.judgements if outcome_in(shown, id) is outcome]
-
+    outcomes = {id: outcome_in(shown, id) for id in shown.judgements}
     implementation = shown.run.implementation
     return Recorded(
         shown.file.stem,
         implementation.name,
         implementation.version,
         shown.started,
-        those(Outcome.HELD),
-        those(Outcome.BROKEN),
+        [id for id, outcome in outcomes.items() if outcome is Outcome.HELD],
+        [id for id, outcome in outcomes.items() if outcome.breaks],
     )
 
 
