@@ -5,6 +5,7 @@ What it does not wait for is neither held nor broken: it is ``blocked``.
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -170,6 +171,12 @@ def test_case_that_was_not_run_has_not_waited():
 # The waits
 
 
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch):
+    """What is timed here does not depend on the load of the machine."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
 def waits_of(limit):
     waits = AnswerWaits()
     waits.reset(limit)
@@ -245,6 +252,17 @@ def test_check_that_waited_in_vain_counts_as_a_wait():
         eventually(lambda: False, "it holds", within=0.01)
     assert answer_waits.longest >= 0.01
     answer_waits.reset(None)
+
+
+def test_what_took_long_on_a_busy_machine_is_not_prolonged_twice(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0 * os.cpu_count(), 0.0, 0.0))
+    waits = waits_of(0.5)
+    clock = iter([0.0, 8.0, 8.0, 8.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with waits.waiting("get", 20.0) as wait:
+        wait.answered = True
+    with waits.waiting("get", 20.0) as wait:
+        assert wait.limit == 8.0
 
 
 def test_request_that_starts_processes_has_the_time_for_it(monkeypatch):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
+from sharedtensor_conformance.harness.process_tree import prolonged
 
 LAST_LIMIT = 0.5
 """The limit in seconds of further waits of a case after one that ended early."""
@@ -33,6 +34,14 @@ class Wait:
 
     limit: float
     answered: bool = False
+
+
+def unprolonged(seconds: float) -> float:
+    """Return what would be prolonged to a time that something has taken here.
+
+    A limit that is made from it is prolonged again.
+    """
+    return seconds / prolonged(1.0)
 
 
 class AnswerWaits:
@@ -91,7 +100,7 @@ class AnswerWaits:
                 self.note(seconds - own)
             if wait.answered:
                 before = self._answered.get(request_name, 0.0)
-                self._answered[request_name] = max(before, seconds)
+                self._answered[request_name] = max(before, unprolonged(seconds))
 
     def note(self, seconds: float) -> None:
         """Note how long the case waited for something."""
@@ -110,7 +119,8 @@ class AnswerWaits:
         """Time a block that starts a process and waits until it can be asked."""
         started = time.monotonic()
         yield
-        self._longest_start = max(self._longest_start, time.monotonic() - started)
+        taken = unprolonged(time.monotonic() - started)
+        self._longest_start = max(self._longest_start, taken)
 
 
 answer_waits = AnswerWaits()
