@@ -5,9 +5,20 @@ What it does not wait for is neither held nor broken: it is ``blocked``.
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
-from sharedtensor_conformance.harness.answer_waits import STARTS, AnswerWaits
-from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
+from sharedtensor_conformance.harness.answer_waits import (
+    LAST_LIMIT,
+    STARTS,
+    AnswerWaits,
+    answer_waits,
+)
+from sharedtensor_conformance.harness.checks import eventually
+from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
+from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.timeouts import Timeouts
 from sharedtensor_conformance.plugin.slow_failures import (
     LONG_WAIT,
     MANY,
@@ -160,6 +171,12 @@ def test_case_that_was_not_run_has_not_waited():
 # The waits
 
 
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch):
+    """What is timed here does not depend on the load of the machine."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
 def waits_of(limit):
     waits = AnswerWaits()
     waits.reset(limit)
@@ -188,8 +205,35 @@ def test_answer_that_took_long_before_is_waited_for_longer(
         assert (again.limit, other.limit) == (limit, 0.5)
 
 
-def test_after_a_wait_that_ended_the_others_of_the_case_are_short(monkeypatch):
+def test_time_in_which_a_process_waits_itself_is_added(monkeypatch):
     waits = waits_of(0.5)
+    clock = iter([0.0, 7.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with waits.waiting("get_within", 26.0, own=6.0) as wait:
+        assert wait.limit == 6.5
+    assert waits.longest == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit"),
+    [(0.0, 0.5), (20.0, 0.5), (26.0, 6.5), (90.0, 6.5), (270.0, 6.5)],
+    ids=["usual", "declared", "waits itself", "starts", "starts several"],
+)
+def test_each_request_is_limited(monkeypatch, seconds, limit):
+    waits = waits_of(0.5)
+    waits._longest_start = 2.0
+    monkeypatch.setattr(
+        "sharedtensor_conformance.harness.proxies.calls.answer_waits", waits
+    )
+    asked = ActorProxy(SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0)), "owner")
+    given = []
+    monkeypatch.setattr(asked, "_receive", lambda _, limit: given.append(limit) or {})
+    asked.receive("get", seconds)
+    assert given == [limit]
+
+
+def test_after_a_wait_that_ended_the_others_of_the_case_are_short(monkeypatch):
+    waits = waits_of(4.0)
     clock = iter([0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     with waits.waiting("open_pool", 90.0, starts=True) as wait:
@@ -197,7 +241,28 @@ def test_after_a_wait_that_ended_the_others_of_the_case_are_short(monkeypatch):
     with pytest.raises(DeadlineExceeded), waits.waiting("get", 20.0):
         raise DeadlineExceeded("no answer")
     with waits.waiting("open_pool", 90.0, starts=True) as wait:
-        assert wait.limit == 0.5
+        assert wait.limit == LAST_LIMIT
+
+
+def test_check_that_waited_in_vain_counts_as_a_wait():
+    answer_waits.reset(None)
+    eventually(lambda: True, "it holds", within=9.0)
+    assert answer_waits.longest == 0.0
+    with pytest.raises(CheckFailed):
+        eventually(lambda: False, "it holds", within=0.01)
+    assert answer_waits.longest >= 0.01
+    answer_waits.reset(None)
+
+
+def test_what_took_long_on_a_busy_machine_is_not_prolonged_twice(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0 * os.cpu_count(), 0.0, 0.0))
+    waits = waits_of(0.5)
+    clock = iter([0.0, 8.0, 8.0, 8.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with waits.waiting("get", 20.0) as wait:
+        wait.answered = True
+    with waits.waiting("get", 20.0) as wait:
+        assert wait.limit == 8.0
 
 
 def test_request_that_starts_processes_has_the_time_for_it(monkeypatch):

@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
+from sharedtensor_conformance.harness.process_tree import prolonged
+
+LAST_LIMIT = 0.5
+"""The limit in seconds of further waits of a case after one that ended early."""
 
 STARTS = 3
 """How many processes a request gets the time to start."""
@@ -32,6 +36,14 @@ class Wait:
     answered: bool = False
 
 
+def unprolonged(seconds: float) -> float:
+    """Return what would be prolonged to a time that something has taken here.
+
+    A limit that is made from it is prolonged again.
+    """
+    return seconds / prolonged(1.0)
+
+
 class AnswerWaits:
     """The waits for answers in this process of pytest.
 
@@ -39,8 +51,8 @@ class AnswerWaits:
         limit: seconds after which waits end, if that is before the deadline; None if
             they do not.
         ended: the evidence of the first wait of the case that ended so.
-        longest: the seconds of the longest wait of the case for an answer to a request
-            that starts no process.
+        longest: the seconds of the longest wait of the case, without what processes
+            wait themselves, and without requests that start processes.
     """
 
     def __init__(self) -> None:
@@ -56,14 +68,25 @@ class AnswerWaits:
 
     @contextmanager
     def waiting(
-        self, request_name: str, deadline: float, *, starts: bool = False
+        self,
+        request_name: str,
+        deadline: float,
+        *,
+        own: float = 0.0,
+        starts: bool = False,
     ) -> Iterator[Wait]:
         """Limit and time a block, which waits for the answer to a request.
 
-        If such an answer has ever taken long, the limit is at least twice as long. If
-        the request `starts` processes, it is longer by what some starts may take.
+        If such an answer has ever taken long, the limit is at least twice as long.
+
+        Args:
+            request_name: the name of the request.
+            deadline: the seconds that the answer may take.
+            own: the seconds of them in which the process may wait itself.
+            starts: whether the process may start others, instead.
         """
-        limit = self._limit(request_name, starts=starts)
+        more = STARTS * self._longest_start if starts else own
+        limit = self._limit(request_name, more)
         wait, started = Wait(min(deadline, limit)), time.monotonic()
         try:
             yield wait
@@ -73,32 +96,31 @@ class AnswerWaits:
             raise
         finally:
             seconds = time.monotonic() - started
-            self._note(request_name, seconds, starts=starts, answered=wait.answered)
+            if not starts:
+                self.note(seconds - own)
+            if wait.answered:
+                before = self._answered.get(request_name, 0.0)
+                self._answered[request_name] = max(before, unprolonged(seconds))
 
-    def _limit(self, request_name: str, *, starts: bool) -> float:
+    def note(self, seconds: float) -> None:
+        """Note how long the case waited for something."""
+        self.longest = max(self.longest, seconds)
+
+    def _limit(self, request_name: str, more: float) -> float:
         if self.limit is None:
             return math.inf
         if self.ended:  # the case is not judged any more
-            return self.limit
-        more = STARTS * self._longest_start if starts else 0.0
+            return LAST_LIMIT
         slowest = self._answered.get(request_name, 0.0)
         return round(max(self.limit + more, 2 * slowest), 1)
-
-    def _note(
-        self, request_name: str, seconds: float, *, starts: bool, answered: bool
-    ) -> None:
-        if not starts:
-            self.longest = max(self.longest, seconds)
-        if answered:
-            before = self._answered.get(request_name, 0.0)
-            self._answered[request_name] = max(before, seconds)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
         """Time a block that starts a process and waits until it can be asked."""
         started = time.monotonic()
         yield
-        self._longest_start = max(self._longest_start, time.monotonic() - started)
+        taken = unprolonged(time.monotonic() - started)
+        self._longest_start = max(self._longest_start, taken)
 
 
 answer_waits = AnswerWaits()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sharedtensor_conformance.harness.answer_waits import answer_waits
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
     CheckFailed,
@@ -142,6 +143,7 @@ def eventually(
     came = wait_until(predicate, given)
     listener().waited(False)
     if not came:
+        answer_waits.note(given)
         listener().failed("growth", sentence)
         said = f": {found()}" if found else ""
         said += said_of_limit(within, given)

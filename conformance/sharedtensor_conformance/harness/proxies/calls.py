@@ -219,10 +219,13 @@ class Requester:
     def receive(self, request_name: str, limit: float = 0.0) -> dict[str, Any]:
         """Return the next message of the process, which may take `limit` seconds."""
         limit, timeouts = limit or self.deadline, self.host.timeouts
-        if limit not in (timeouts.answer, timeouts.start):  # the process waits itself
-            return self._receive(request_name, limit)
-        starts = limit != timeouts.answer
-        with answer_waits.waiting(request_name, limit, starts=starts) as wait:
+        waiting = answer_waits.waiting(
+            request_name,
+            limit,
+            own=max(limit - timeouts.answer, 0.0),
+            starts=limit >= timeouts.start,
+        )
+        with waiting as wait:
             message = self._receive(request_name, wait.limit)
             wait.answered = "ok" in message
             return message
