@@ -69,6 +69,7 @@ def test_pool_goes_on_that_forks_while_its_first_result_arrives(run, name):
 
 def test_no_module_is_imported_after_the_package(run):
     program = HEAD + (
+        "mp.set_start_method('fork')  # nothing is imported again\n"
         "before = {*sys.modules}\n"
         "queue, pool = mp.Queue(), mp.Pool(1)\n"
         "queue.put([st.ones(2, requires_grad=True), st.Parameter(st.ones(2))])\n"
@@ -148,6 +149,7 @@ def test_library_in_an_archive_shares_by_name(run, tmp_path):
 SUBMODULES = """
 import importlib, sharedtensor.multiprocessing as mp
 
+mp.set_start_method("fork")  # there is no guard below
 before = {}
 for name in sys.argv[2:]:
     found = before[name] = getattr(mp, name)

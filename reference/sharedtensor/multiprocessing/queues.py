@@ -279,6 +279,27 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
             if message.outbox.sent or message.queued:
                 self._unfinished_tasks.release()
 
+    def task_done(self) -> None:
+        """Note that an object has been dealt with. Clauses CHAN-8, THREAD-6."""
+        atomic.under(self._cond, self._count_as_done)
+
+    def _count_as_done(self) -> None:
+        if not self._unfinished_tasks.acquire(False):
+            raise ValueError("task_done() called too many times")
+        if self._all_are_done():
+            self._cond.notify_all()
+
+    def join(self) -> None:
+        """Wait until all objects have been dealt with. Clauses CHAN-8, THREAD-6."""
+        atomic.under(self._cond, self._wait_until_done)
+
+    def _wait_until_done(self) -> None:
+        if not self._all_are_done():
+            self._cond.wait()
+
+    def _all_are_done(self) -> bool:
+        return bool(self._unfinished_tasks._semlock._is_zero())  # type: ignore[attr-defined]
+
 
 def _withdraw(buffer: deque[Any]) -> None:
     """Release what messages hold that this process will not write."""
