@@ -1,6 +1,5 @@
 """The adapters that ship: well-formed, quiet on import, and true to their words."""
 
-import os
 import pickle
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from sharedtensor_conformance.adapter import problems_of
 from sharedtensor_conformance.adapters.numpy_copy import StridedArray
 from sharedtensor_conformance.harness.template import why_not_preloaded
 
@@ -49,13 +47,6 @@ def test_importing_an_adapter_imports_no_framework(module):
 
 
 @pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", *FRAMEWORKS])
-def test_claims_and_operations_agree(module):
-    if module in FRAMEWORKS:
-        pytest.importorskip(FRAMEWORKS[module])
-    assert problems_of(adapter(module).conformance_adapter, operations(module)) == []
-
-
-@pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", *FRAMEWORKS])
 def test_process_that_has_imported_what_declares_preload_can_be_forked(module):
     if module in FRAMEWORKS and find_spec(FRAMEWORKS[module]) is None:
         pytest.skip(f"{module} is not installed")
@@ -65,41 +56,6 @@ def test_process_that_has_imported_what_declares_preload_can_be_forked(module):
     if "may not rewrite its environment" in why:
         pytest.skip(why)
     assert why == ""
-
-
-COUNT_THREADS = """
-import os, sys
-from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.adapters import loader
-
-def count():
-    return len(os.listdir("/proc/self/task"))
-
-declared = loader.load_implementation(sys.argv[1])
-operations = loader.load_operations(sys.argv[1])
-operations.enter_child(declared.strategies[0])
-before = count()
-for dtype in declared.dtypes:
-    base = operations.make([1, 0, 1, 0], (4,), dtype)
-    view = operations.view(base, Layout("step", 1, (2,), (2,)))
-    operations.write(view, (1,), 1)
-    operations.values(view), operations.read(view, (0,)), operations.values(base)
-print(count() - before)
-"""
-
-
-@pytest.mark.parametrize("name", ["mindspore", "paddle"])
-def test_process_that_was_entered_has_the_threads_of_all_operations(name):
-    if find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COUNT_THREADS, name],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split()[-1] == "0"
 
 
 def test_copy_claims_what_the_reference_claims():

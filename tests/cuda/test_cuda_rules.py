@@ -283,18 +283,6 @@ def test_an_event_is_unusable_once_its_exporter_destroyed_it(device, peer):
             use()
 
 
-@rule("either-side-records")
-def test_what_an_importer_has_recorded_is_shown_by_a_wait_alone(
-    device, peer, shared, event
-):
-    (mine, theirs), (made, opened) = shared, event
-    peer.copy_to_device(theirs, NEW)
-    peer.event_record(opened)
-    assert device.copy_to_host(mine, 8) == OLD
-    device.event_wait(made)
-    assert device.copy_to_host(mine, 8) == NEW
-
-
 @rule("exit-drops-pending-work")
 def test_work_pending_at_the_end_of_its_process_is_dropped(device, mortal):
     mine, event = device.allocate(8), device.event_create()

@@ -53,7 +53,6 @@ def test_steps_are_the_lines_of_the_test(tmp_path):
 
 ROUND = ("for n in range(3):", "    owner.make([n])")
 SEARCHED = ("search()",)
-FIVE = tuple(f"owner.make([{n}])" for n in range(5))
 
 
 @pytest.mark.parametrize(

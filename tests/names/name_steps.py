@@ -29,7 +29,6 @@ from sharedtensor.names import keeper, program
 
 PROGRAM = "0123456789ab"
 NAME = f"sharedtensor-1-{'f' * 8}{PROGRAM}{'0' * 11}7"
-BYTE = keeper.byte_of(NAME)
 NOTICED = ("open", "close", "fstat", "unlink", "flock", "fcntl", "listdir")
 
 

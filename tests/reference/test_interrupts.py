@@ -49,8 +49,8 @@ def message_interrupted(beside):
 
 @pytest.mark.parametrize(
     ("strategy", "beside"),
-    [("file_descriptor", LARGE), ("file_system", b"")],
-    ids=["large", "named"],
+    [("file_descriptor", b""), ("file_descriptor", LARGE), ("file_system", b"")],
+    ids=["small", "large", "named"],
     indirect=["strategy"],
 )
 def test_a_message_loses_no_descriptor_and_no_name(strategy, beside):
