@@ -4,10 +4,13 @@ import gc
 import inspect
 import multiprocessing
 import sys
+from pathlib import Path
 
+import sharedtensor
 from holdings import descriptors, eventually
 
 MOST_CALLS = 3000
+OURS = str(Path(sharedtensor.__file__).parent)
 
 
 class Interrupt(BaseException):
@@ -31,7 +34,9 @@ def interrupted_at(calls, work, places=COMING_BACK, raised=Interrupt):
 
     def back(frame, event, called):
         nonlocal left
-        if event in places and (event == "c_return" or not is_generator(frame)):
+        if event not in places or leaves_its_lock(frame, event, called):
+            return
+        if event == "c_return" or not is_generator(frame):
             left -= 1
             if left == 0:
                 sys.setprofile(None)
@@ -47,9 +52,32 @@ def interrupted_at(calls, work, places=COMING_BACK, raised=Interrupt):
     return left <= 0
 
 
+def leaves_its_lock(frame, event, called):
+    """Return whether the standard library enters a `with` here, and would not leave it.
+
+    Since Python 3.14 an exception can arise between `__enter__` and the block. Locks of
+    `threading`, `logging` and the resource tracker stay taken then.
+    """
+    enters = event == "c_return" and called.__name__ == "__enter__"
+    is_ours = frame.f_code.co_filename.startswith(OURS)
+    return sys.version_info >= (3, 14) and enters and not is_ours
+
+
 def is_generator(frame):
     """Return whether it runs in steps: no handler runs as one yields or is closed."""
     return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+
+
+def is_of_python(error):
+    """Return whether the standard library failed by itself where it was interrupted.
+
+    `logging` fails in its hooks of a fork, and a `BytesIO` as it is finalized with a
+    view on it, which Python reports since 3.14.
+    """
+    said = f"{error.err_msg} {error.object!r}"
+    of_logging = getattr(error.object, "__module__", None) == "logging"
+    of_its_hook = of_logging or "function _afterFork" in said
+    return of_its_hook or "<_io.BytesIO object" in said
 
 
 def each_place(work, places=COMING_BACK):
@@ -71,8 +99,7 @@ def be_interrupted(work, after, places=COMING_BACK):
     raised = []
 
     def note(error):
-        is_of_logging = getattr(error.object, "__module__", None) == "logging"
-        if not isinstance(error.exc_value, Interrupt) and not is_of_logging:
+        if not isinstance(error.exc_value, Interrupt) and not is_of_python(error):
             raised.append(error.exc_value)
 
     sys.unraisablehook = note

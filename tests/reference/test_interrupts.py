@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
 from queue import Empty
 
@@ -242,8 +243,7 @@ def locks_interrupted():
         for _ in range(2):
             queue._unfinished_tasks.release()
             queue.task_done()
-            with queue._notempty:
-                queue._notempty.notify()
+            queue._finalize_close(deque(), queue._notempty)
 
     def settle():
         assert_nothing_is_locked(queue)

@@ -79,7 +79,6 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     _after_fork: ClassVar[Callable[..., None]]
     _buffer: deque[Any]
     _closed: bool
-    _finalize_close: ClassVar[Callable[..., None]]
     _finalize_join: ClassVar[Callable[..., None]]
     _ignore_epipe: bool
     _close: util.Finalize | None
@@ -196,6 +195,11 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         self._has_written = False  # by this process, without a thread
         self._given_up: threading.Thread | None = None
 
+    @staticmethod
+    def _finalize_close(buffer: deque[Any], notempty: threading.Condition) -> None:
+        """Have the thread end once it has written what waits. Clause THREAD-6."""
+        atomic.under(notempty, _end_feeding, buffer, notempty)
+
     def _arrives(self, block: bool, deadline: float | None) -> bool:
         """Return whether a message can be read, or is to be waited for without end.
 
@@ -299,6 +303,11 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
 
     def _all_are_done(self) -> bool:
         return bool(self._unfinished_tasks._semlock._is_zero())  # type: ignore[attr-defined]
+
+
+def _end_feeding(buffer: deque[Any], notempty: threading.Condition) -> None:
+    buffer.append(queues._sentinel)  # type: ignore[attr-defined]
+    notempty.notify()
 
 
 def _withdraw(buffer: deque[Any]) -> None:
