@@ -18,7 +18,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, repeat, starmap, takewhile
+from itertools import chain, compress, repeat, starmap, takewhile
 from typing import Any, TypeVar, TypeVarTuple, cast
 
 Arguments = TypeVarTuple("Arguments")
@@ -79,20 +79,21 @@ def call_while_right(
 
 def between(
     take: Callable[[], object],
-    give: Callable[[Any], object],
+    give: Callable[..., object],
     work: Callable[[*Arguments], Result],
     *arguments: *Arguments,
 ) -> Result | None:
     """Call a function between two functions of C, and return what it returns.
 
-    What `take` returns is noted in the same step, and given to `give` afterwards. If it
-    is false there is nothing to give back, and the function is not called.
+    What `take` returns is noted in the same step. If it is false there is nothing to
+    give back, and the function is not called. `give` gets the three arguments of an
+    `__exit__` without an exception.
     """
     taken: list[object] = []
-    taking, giving = filter(None, starmap(take, ((),))), map(give, taken)
+    giving = starmap(give, compress(repeat((None, None, None)), taken))
     try:
-        taken.extend(taking)
-        return work(*arguments) if taken else None
+        append(taken, take)
+        return work(*arguments) if taken[0] else None
     finally:
         any(giving)  # no handler runs before this call
 

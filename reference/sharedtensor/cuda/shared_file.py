@@ -45,10 +45,10 @@ RETRY = 0.0005
 
 _libc = ctypes.CDLL(None)
 _flock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(("flock", _libc))
-# It ignores its last argument: what taking the lock returned (see `atomic.between`).
-_give_back = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.py_object)(
-    ("flock", _libc)
-)
+# It ignores the three arguments of an `__exit__` (see `atomic.between`).
+_give_back = ctypes.CFUNCTYPE(
+    None, ctypes.c_int, ctypes.c_int, *[ctypes.py_object] * 3
+)(("flock", _libc))
 
 
 class Address(NamedTuple):
