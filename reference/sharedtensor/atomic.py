@@ -26,6 +26,8 @@ Result = TypeVar("Result")
 Call = tuple[Any, ...]
 """A function of C and its arguments."""
 
+_once = ((),)
+_exits = repeat((None, None, None))
 _exhaust: Callable[[Iterable[object]], object] = partial(deque, maxlen=0)
 
 
@@ -90,9 +92,9 @@ def between(
     `__exit__` without an exception.
     """
     taken: list[object] = []
-    giving = starmap(give, compress(repeat((None, None, None)), taken))
+    giving = starmap(give, compress(_exits, taken))
     try:
-        append(taken, take)
+        taken.extend(starmap(take, _once))
         return work(*arguments) if taken[0] else None
     finally:
         any(giving)  # no handler runs before this call
