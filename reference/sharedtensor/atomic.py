@@ -27,7 +27,11 @@ Call = tuple[Any, ...]
 """A function of C and its arguments."""
 
 _once = ((),)
+"""The arguments of one call that gets none."""
+
 _exits = repeat((None, None, None))
+"""The arguments of `__exit__` without an exception, as often as they are needed."""
+
 _exhaust: Callable[[Iterable[object]], object] = partial(deque, maxlen=0)
 
 
@@ -80,24 +84,24 @@ def call_while_right(
 
 
 def between(
-    take: Callable[[], object],
-    give: Callable[..., object],
+    acquire: Callable[[], object],
+    release: Callable[..., object],
     work: Callable[[*Arguments], Result],
     *arguments: *Arguments,
 ) -> Result | None:
     """Call a function between two functions of C, and return what it returns.
 
-    What `take` returns is noted in the same step. If it is false there is nothing to
-    give back, and the function is not called. `give` gets the three arguments of an
-    `__exit__` without an exception.
+    The step that acquires also notes the result. If that is false, the function is not
+    called and nothing is released. `release` gets the three arguments of an `__exit__`
+    without an exception.
     """
-    taken: list[object] = []
-    giving = starmap(give, compress(_exits, taken))
+    acquired: list[object] = []
+    releasing = starmap(release, compress(_exits, acquired))
     try:
-        taken.extend(starmap(take, _once))
-        return work(*arguments) if taken[0] else None
+        acquired.extend(starmap(acquire, _once))
+        return work(*arguments) if acquired[0] else None
     finally:
-        any(giving)  # no handler runs before this call
+        any(releasing)  # no handler runs before this call
 
 
 def under(
@@ -105,7 +109,7 @@ def under(
 ) -> Result:
     """Return what a function returns that is called under a lock of C.
 
-    Whatever is raised, and wherever it arises, the lock is given back.
+    The lock is released whatever is raised, and wherever it arises.
     """
     result = between(lock.__enter__, lock.__exit__, work, *arguments)
     return cast("Result", result)

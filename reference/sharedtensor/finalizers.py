@@ -9,8 +9,8 @@ job runs at once, and else when the holder releases it: the holder looks at the 
 once more after that. Either it sees the new job, or the job came later, and then the
 lock was free for the thread that queued it. No job is stranded and no finalizer waits.
 
-Calls of C alone take the lock and give it back: see `atomic`. Otherwise an exception of
-a signal handler could leave it taken for ever (clause FAULT-2).
+Calls of C alone acquire and release the lock: see `atomic`. Otherwise an exception of a
+signal handler could leave it locked (clause FAULT-2).
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple
 
 from . import atomic
+from .atomic import Arguments, Result
 from .errors import pass_on
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 Job = Callable[[], object]
 
 
@@ -85,10 +83,10 @@ class FinalizerLock:
         return True
 
     def _run_if_free(self) -> None:
-        take_if_free = functools.partial(self._lock.acquire, False)
         while self.jobs and not self.is_owned():
-            give: Callable[..., None] = self._lock.__exit__
-            if not atomic.between(take_if_free, give, self._run_queued):
+            acquire = functools.partial(self._lock.acquire, False)
+            release: Callable[..., None] = self._lock.__exit__
+            if not atomic.between(acquire, release, self._run_queued):
                 return  # its holder looks at the queue
 
 

@@ -708,7 +708,7 @@ def find_or_make_part(
     offset: int,
     nbytes: int,
 ) -> Storage:
-    """Do so under the lock of look-ups."""
+    """Return the storage in a part of a segment. Its caller holds `state.moving`."""
     known = find_part(segment, offset)
     if known is not None:
         return verify_known(known, nbytes)

@@ -10,17 +10,16 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING
 
 from . import atomic
+from .atomic import Arguments, Result
 from .errors import NestedMoveError
 from .strategies import Segment
 
 if TYPE_CHECKING:
     from .storage import Storage
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 DEFAULT_STRATEGY = "file_descriptor"
 
 strategy = DEFAULT_STRATEGY

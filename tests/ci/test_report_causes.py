@@ -1,13 +1,16 @@
 """The script that writes the present wording of causes into the committed reports."""
 
-import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import report_samples as samples
 
-ROOT = Path(__file__).parents[2]
+sys.path.append(str(Path(__file__).parents[2] / "ci"))
+
+import report_causes
+
 ENTRY = """\
 [[expect]]
 clause = "GRAD-2"
@@ -16,16 +19,6 @@ cause = {}
 date = 2026-01-01
 """
 OLD, NEW = 'It\'s "dropped".', "`put` drops it and at once."
-
-
-@pytest.fixture
-def script():
-    """The script as a module."""
-    file = ROOT / "ci" / "report_causes.py"
-    spec = importlib.util.spec_from_file_location("report_causes", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -40,10 +33,10 @@ def report(tmp_path):
     return samples.write(tmp_path / "mine.jsonl", data)
 
 
-def test_cause_is_replaced_and_nothing_else(script, report, tmp_path):
+def test_cause_is_replaced_and_nothing_else(report, tmp_path):
     (tmp_path / "mine.toml").write_text(ENTRY.format(json.dumps(NEW)))
     before = [json.loads(line) for line in report.read_text().splitlines()]
-    text = script.reworded(report, tmp_path)
+    text = report_causes.reworded(report, tmp_path)
     after = [json.loads(line) for line in text.splitlines()]
     (changed,) = (one for one in before if one.get("cause"))
     assert changed["cause"] == OLD
@@ -51,12 +44,14 @@ def test_cause_is_replaced_and_nothing_else(script, report, tmp_path):
     assert after == before
 
 
-def test_report_with_the_present_causes_stays_as_it_is(script, report, tmp_path):
+def test_report_with_the_present_causes_stays_as_it_is(report, tmp_path):
     (tmp_path / "mine.toml").write_text(ENTRY.format(json.dumps(OLD)))
-    assert script.reworded(report, tmp_path) == report.read_text()
+    assert report_causes.reworded(report, tmp_path) == report.read_text()
 
 
-def test_case_that_no_entry_expects_is_named(script, report, tmp_path):
+def test_case_that_no_entry_expects_is_named(report, tmp_path):
     (tmp_path / "mine.toml").write_text("")
-    with pytest.raises(script.NotExpected, match=r"mine\.toml has no entry for test_"):
-        script.reworded(report, tmp_path)
+    with pytest.raises(
+        report_causes.NotExpected, match=r"mine\.toml has no entry for test_"
+    ):
+        report_causes.reworded(report, tmp_path)

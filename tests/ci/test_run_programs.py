@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from recorded import REPORTS, recorded
 
-ROOT = Path(__file__).parents[2]
+sys.path.append(str(Path(__file__).parents[2] / "ci"))
+
+import run_programs
+
 RECORD = REPORTS / "programs/torch.json"
 
 
 @pytest.fixture
-def script():
-    """The script, which is no module of a package."""
-    file = ROOT / "ci" / "run_programs.py"
-    spec = importlib.util.spec_from_file_location("run_programs", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def run(script, monkeypatch, tmp_path):
+def run(monkeypatch, tmp_path):
     """Return a function that runs the script where some cases show, over a record."""
 
     def call(shown, before, *options, version=None, without=()):
         def found(report, case):
-            return script.row(case, case.test in shown, "it is gone", 50)
+            return run_programs.row(case, case.test in shown, "it is gone", 50)
 
-        monkeypatch.setattr(script, "row_of", found)
-        monkeypatch.setattr(script, "read_report", recorded)
+        monkeypatch.setattr(run_programs, "row_of", found)
+        monkeypatch.setattr(run_programs, "read_report", recorded)
         record = tmp_path / "record.json"
         rows = [
-            script.row(case, case.test in before, "")
-            for case in script.chosen(recorded("torch"))
+            run_programs.row(case, case.test in before, "")
+            for case in run_programs.chosen(recorded("torch"))
             if case.test not in without
         ]
         record.write_text(json.dumps({"version": version, "programs": rows}))
-        status = script.main(["torch", str(record), *options])
+        status = run_programs.main(["torch", str(record), *options])
         return status, json.loads(record.read_text())["programs"]
 
     return call
@@ -78,9 +71,9 @@ def test_rows_of_another_version_are_not_kept(run):
     assert not any(row["shown"] for row in rows)
 
 
-def test_record_has_a_row_for_each_deviation_of_the_report(script):
+def test_record_has_a_row_for_each_deviation_of_the_report():
     rows = json.loads(RECORD.read_text())["programs"]
-    expected = [case.id for case in script.chosen(recorded("torch"))]
+    expected = [case.id for case in run_programs.chosen(recorded("torch"))]
     hint = "the record is older than the report: nox -s programs_torch -- --missing"
     assert [row["case"] for row in rows] == expected, hint
     assert all(bool(row["said"]) != row["shown"] for row in rows)

@@ -118,8 +118,9 @@ class Known:
         found: dict[str, list[Breach]] = {}
         for case in cases:
             if case.verdict.broken:
+                breach = self.breach(self.entry(case))
                 for id in case.clauses:
-                    found.setdefault(id, []).append(self.breach(self.entry(case)))
+                    found.setdefault(id, []).append(breach)
         for id, entry in self.not_shown(cases, summary):
             found.setdefault(id, []).append(self.breach(entry))
         return {id: worst(breaches) for id, breaches in found.items()}

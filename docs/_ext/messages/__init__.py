@@ -105,13 +105,14 @@ def load_messages(file: Path) -> list[Group]:
 
 def _message(entry: dict[str, Any], remedies: dict[str, Remedy], file: str) -> Message:
     where = f"{file}: {entry.get('title', 'a message without a title')!r}"
-    helps = [remedies[name] for name in entry.get("remedies", ()) if name in remedies]
-    if missing := set(entry.get("remedies", ())) - set(remedies):
+    named = entry.get("remedies", ())
+    if missing := set(named) - set(remedies):
         raise MessagesError(f"{where}: there is no remedy {missing.pop()!r}")
-    if not helps:
+    if not named:
         raise MessagesError(f"{where} has no remedy")
     if bool(entry.get("clauses")) == bool(entry.get("outside")):
         raise MessagesError(f"{where} needs either clauses or outside")
+    helps = [remedies[name] for name in named]
     return _made(Message, entry | {"remedies": helps}, where)
 
 

@@ -110,13 +110,12 @@ def device_state(
     known = _states.get(name)
     if known is not None:
         return known
-    return atomic.under(_lock, _find_or_begin, kind, index, handle, memory)
+    return atomic.under(_lock, _find_or_begin, name, kind, index, handle, memory)
 
 
 def _find_or_begin(
-    kind: str, index: int, handle: bytes | None, memory: int
+    name: str, kind: str, index: int, handle: bytes | None, memory: int
 ) -> DeviceState:
-    name = f"{kind}:{index}"
     if name in _beginning:
         raise used_twice(name)
     if name not in _states:

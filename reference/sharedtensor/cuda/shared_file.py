@@ -29,14 +29,13 @@ import stat
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar, TypeVarTuple, cast
+from typing import NamedTuple, cast
 
 from .. import atomic
+from ..atomic import Arguments, Result
 from ..errors import ignoring, pass_on
 from .errors import DeviceError, MakerGoneError
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 TOKEN_BYTES = 16
 PREFIX = "sharedtensor-"
 TIMEOUT = 30.0
@@ -46,9 +45,9 @@ RETRY = 0.0005
 _libc = ctypes.CDLL(None)
 _flock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(("flock", _libc))
 # It ignores the three arguments of an `__exit__` (see `atomic.between`).
-_give_back = ctypes.CFUNCTYPE(
-    None, ctypes.c_int, ctypes.c_int, *[ctypes.py_object] * 3
-)(("flock", _libc))
+_unlock = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, *[ctypes.py_object] * 3)(
+    ("flock", _libc)
+)
 
 
 class Address(NamedTuple):
@@ -130,9 +129,9 @@ class SharedFile:
         The lock holds against other processes, not against other threads. Raises
         DeviceError if another process keeps it too long.
         """
-        take = functools.partial(any, self._attempts())
-        give = functools.partial(_give_back, self._descriptor, fcntl.LOCK_UN)
-        return cast("Result", atomic.between(take, give, work, *arguments))
+        acquire = functools.partial(any, self._attempts())
+        release = functools.partial(_unlock, self._descriptor, fcntl.LOCK_UN)
+        return cast("Result", atomic.between(acquire, release, work, *arguments))
 
     def _attempts(self) -> Iterator[bool]:
         """Try to take the lock whenever it is asked, and say if that went well."""

@@ -285,7 +285,7 @@ class SimulatedDevice(Driver):
         if not self.forked():
             memory = self._memory
             memory.file.locked(memory.remove_process, memory.own_process)
-            self._memory.file.close()
+            memory.file.close()
 
 
 def device_of(handle: bytes) -> Address:

@@ -1,4 +1,4 @@
-"""A child forked while messages wait in a `Queue` keeps their tensors for ever.
+"""A child that is forked while messages wait in a `Queue` never releases their tensors.
 
 The parent receives all of them and drops everything; the child never had the queue.
 """
