@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -304,21 +304,35 @@ def with_options(line: str, environment: Environment, options: Sequence[str]) ->
     return shlex.join([*words, *options])
 
 
-def leftovers(user: int) -> list[str]:
-    """Return the files and processes that a user has and should not have."""
-    found = [
+def leftovers(clone: Clone) -> set[str]:
+    """Return the files of a clone's user and the processes of its commands."""
+    files = {
         str(path)
         for folder in ("/dev/shm", "/tmp")
         for pattern in LEFTOVERS
         for path in Path(folder).glob(pattern)
-        if path.lstat().st_uid == user
-    ]
-    if user == USER:  # of another one they may be anybody's
-        listing = ("ps", "-u", str(user), "-o", "stat=,pid=,args=")
-        listed = subprocess.run(listing, capture_output=True, text=True, check=False)
-        lines = listed.stdout.splitlines()
-        found += [line for line in lines if not line.startswith("Z")]
-    return found
+        if path.lstat().st_uid == clone.user
+    }
+    return files | set(_processes_of(clone.folder))
+
+
+def _processes_of(folder: Path) -> Iterator[str]:
+    """Yield the processes whose environment names a folder, as a command's does."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if str(folder).encode() in (process / "environ").read_bytes():
+                words = (process / "cmdline").read_text(errors="replace")
+                yield f"{process.name} {words.replace(chr(0), ' ').strip()}"
+
+
+def left_behind(clone: Clone, before: set[str], within: float) -> set[str]:
+    """Return what is left that was not there before, as soon as nothing is."""
+    deadline = time.monotonic() + within
+    while left := leftovers(clone) - before:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    return left
 
 
 @contextmanager
@@ -365,7 +379,7 @@ class Runs:
         """Run the commands in one environment; return whether they held."""
         environment = ENVIRONMENTS[name]
         clone = self.clone_for(environment)
-        before, started = set(leftovers(clone.user)), time.monotonic()
+        before, started = leftovers(clone), time.monotonic()
         outputs = {kind: self.folder / f"{name}-{kind}.txt" for kind in self.running}
         running = {
             kind: clone.run(
@@ -382,9 +396,9 @@ class Runs:
             print(f"\n{name}: {environment.what}: {kind} command: exit {status}")
             print(text if status else _end_of(text), flush=True)
         print(f"\n{name}: {seconds:.0f} s", flush=True)
-        left = sorted(set(leftovers(clone.user)) - before)
+        left = left_behind(clone, before, within=10)
         if left:
-            print("left behind:", *left, sep="\n  ")
+            print("left behind:", *sorted(left), sep="\n  ")
         return not any(statuses.values()) and not left
 
 

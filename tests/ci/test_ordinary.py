@@ -51,6 +51,22 @@ def test_an_environment_is_what_it_says(clone_of, tmp_path, name, expected):
         assert wanted in (None, value)
 
 
+def test_what_a_command_leaves_behind_is_named_for_that_command_alone(clone_of):
+    clone = clone_of(os.geteuid())
+    before = ordinary.leftovers(clone)
+    others = subprocess.Popen(["sleep", "60"])
+    left = subprocess.Popen(["sleep", "60"], env={"HOME": str(clone.folder)})
+    try:
+        found = ordinary.left_behind(clone, before, within=0)
+        assert f"{left.pid} sleep 60" in found
+        assert not any(line.startswith(f"{others.pid} ") for line in found)
+    finally:
+        for process in (left, others):
+            process.kill()
+            process.wait()
+    assert f"{left.pid} sleep 60" not in ordinary.left_behind(clone, before, within=5)
+
+
 def test_commands_are_those_of_the_readme():
     installing, running = ordinary.lines_of("main")
     assert installing.endswith('pip install -q -e ".[conformance]"')
