@@ -41,7 +41,7 @@ from .errors import HandleError, pass_on
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 SEGMENT = "sharedtensor-"
-UNWRITTEN = [], [None]
+UNWRITTEN: tuple[list[object], ...] = [], [None]
 """What a message has in `accepted` that is not written, or waits in a queue."""
 
 SENT_TO_FORK_SERVER = 200  # it accepts 256 with each request
