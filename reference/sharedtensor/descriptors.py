@@ -111,7 +111,7 @@ class OwnedDescriptor(ClosedInChildren):
     def opened_by(cls, call: Callable[..., int], *arguments: Any) -> "OwnedDescriptor":
         """Return the owner of the descriptor that a function of C returns."""
         owned = cls()
-        owned.open(call, *arguments)
+        atomic.assign(owned._descriptor, "fd", call, *arguments)
         return owned
 
     @classmethod

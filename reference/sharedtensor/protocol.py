@@ -107,15 +107,8 @@ def share_storage(storage: Storage) -> None:
 
     Clauses RESHARE-1, RESHARE-2, STRAT-4. Raises `NestedMoveError`.
     """
-    if storage.segment is not None:
-        return
-    state.change([storage], move_private, storage)
-
-
-def move_private(storage: Storage) -> None:
-    """Move a storage unless another thread was faster. Clause CHAN-5."""
     if storage.segment is None:
-        move_storage(storage)
+        state.change([storage], move_storage, storage)
 
 
 def share_storages(storages: Iterable[Storage]) -> None:
@@ -127,8 +120,7 @@ def share_storages(storages: Iterable[Storage]) -> None:
     if len(private) > 1:
         share_small([each for each in private.values() if is_small(each)])
     for storage in private.values():
-        if storage.segment is None:
-            share_storage(storage)
+        share_storage(storage)
 
 
 def is_small(storage: Storage) -> bool:
@@ -191,10 +183,14 @@ def move_together(storages: list[Storage]) -> None:
 def move_storage(storage: Storage) -> None:
     """Copy a storage into a segment under the current strategy, at one address.
 
+    One that another thread has moved first is left. Clause CHAN-5.
+
     Nothing but this and `move_together` makes a segment. The module `memory` says which
     writes of other threads can be lost meanwhile. Clauses SHARE-3, SHARE-7,
     SHARE-9, SHARE-10, FS-6.
     """
+    if storage.segment is not None:
+        return
     segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
     remember_storage(storage, segment)
     has_moved = setattr, storage, "segment", segment
