@@ -191,8 +191,8 @@ def put_waits_for_its_receiver(write_at_once):
     """A queue without bound takes no more than the system does at once."""
 
     def write(message, channel):
-        channel.write(message.payload, message.outbox.descriptors)
-        message.outbox.clear()
+        channel.write(message.payload, message.descriptors)
+        message.clear()
         return True
 
     return write
@@ -265,13 +265,15 @@ def _packing_in_its_thread(write_at_once, make_ready, write_message):
     """
     from sharedtensor import protocol, transport
 
-    class Unpacked(protocol.Message):
+    class Unpacked(transport.Outbox):
         pass
 
     def put_unpacked(self, obj, block=True, timeout=None):
         if not self._sem.acquire(block, timeout):
             raise queue.Full
-        self._append(Unpacked(obj, transport.Outbox()))
+        message = Unpacked()
+        message.payload = obj
+        self._append(message)
 
     def write_packed_at_once(message, channel):
         is_packed = not isinstance(message, Unpacked)

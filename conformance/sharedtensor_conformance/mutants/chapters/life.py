@@ -444,7 +444,7 @@ def every_fifth_message_goes_twice(write_message, write_at_once):
     def write_again(message, channel):
         count[0] += 1
         if count[0] % 5 == 0:
-            channel.write(message.payload, message.outbox.descriptors)
+            channel.write(message.payload, message.descriptors)
         write_message(message, channel)
 
     return write_again, lambda *arguments: write_again(*arguments) or True
