@@ -134,7 +134,7 @@ class Driver:
             try:
                 return listening.accept()[0]
             except TimeoutError:
-                if self.supervisor.ask("status") is not None:
+                if self.supervisor.status() is not None:
                     break
         raise CannotStart(f"{self.name!r} cannot be loaded: {self._last_output()}")
 

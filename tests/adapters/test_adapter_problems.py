@@ -244,10 +244,11 @@ def test_claims_of_the_reference_have_something_to_be_judged_on():
 
 
 def test_supervisor_that_gives_no_answer_is_told_in_a_sentence(monkeypatch):
-    def ask(supervisor, do):
-        raise HarnessFault(f"the supervisor gave no answer to {do!r} within 5 s")
+    def run(supervisor, function):
+        name = function.__name__
+        raise HarnessFault(f"the supervisor gave no answer to {name!r} within 5 s")
 
-    monkeypatch.setattr(Supervisor, "ask", ask)
+    monkeypatch.setattr(Supervisor, "run", run)
     with pytest.raises(LoadingError, match=r"no answer to 'status' .*--patience"):
         describe("reference", 5.0)
 

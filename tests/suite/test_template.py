@@ -27,6 +27,7 @@ from sharedtensor_conformance.harness import (
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.supervisor import Supervisor
 from sharedtensor_conformance.harness.supervisor_client import processes_with_mark
 from sharedtensor_conformance.harness.template import Template
 from suites import NOTHING_LEFT
@@ -81,7 +82,8 @@ def test_parent_of_the_owner_is_its_supervisor(stage):
     parent = int(process_tree.stat(stage.owner.pid)[1])
     assert "supervisor.py" in process_tree.command(parent)
     stage.owner.leave()
-    assert stage.supervision.ask("status") == 0, "so it knows how the owner ended"
+    status = stage.supervision.run(Supervisor.status)
+    assert status == 0, "so it knows how the owner ended"
 
 
 def test_owner_looks_like_one_from_a_clean_interpreter(stage):

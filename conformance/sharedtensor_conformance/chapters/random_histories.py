@@ -44,6 +44,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     share_in_another_program,
     strategy_set,
 )
+from sharedtensor_conformance.chapters.system_changes import require_no_other_cleaner
 from sharedtensor_conformance.chapters.thread_actions import stop_idle_threads
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.channels import Channel
@@ -497,10 +498,10 @@ class LifetimeRunner:
         self.isolated, self.children_started, self.holdings = None, 0, None
 
     def require_no_other_cleaner(self) -> None:
-        """Require that what a history leaves stays there: see `SystemControl`."""
+        """Require that what a history leaves stays there: see `system_changes`."""
         with self.stage.fresh(alone=True) as fresh:
             fresh.owner.ensure_started()
-            fresh.system.require_no_other_cleaner()
+            require_no_other_cleaner(fresh)
 
     def run(self, steps: History) -> HistoryFailed | None:
         """Run a history; return its failure, or None if it did not fail."""

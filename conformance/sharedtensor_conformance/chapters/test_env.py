@@ -26,6 +26,10 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_until_receivable,
 )
+from sharedtensor_conformance.chapters.system_changes import (
+    limited_shm,
+    unusable_shm,
+)
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.report.verdicts import Need
 
@@ -76,7 +80,7 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(
         later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
         sender.put(early, receiver, channel)
         wait_until_receivable(sender, receiver, channel)
-        with stage.system.unusable_shm(how):
+        with unusable_shm(stage, how):
             check_get_or_refusal(early, receiver, sender, channel)
             for turn, tensor in enumerate(later):
                 values = [number, 10 + turn, 5]
@@ -95,7 +99,7 @@ def test_sharing_by_request_without_a_usable_shm_works_or_is_refused(
     """Owner and peer ask to share a tensor while `/dev/shm` is unusable."""
     for number, (actor, other) in enumerate(((owner, peer), (peer, owner))):
         tensor = actor.make([number, 20, 3])
-        with stage.system.unusable_shm(how):
+        with unusable_shm(stage, how):
             _, refused = attempt(tensor.share)
             shared = tensor.is_shared()
             check.equal(shared, refused is None, "it is shared if nothing raised")
@@ -129,9 +133,9 @@ def shortage(resource, actor, stage, spare=0):
         spare: how many descriptors or bytes of memory are left.
     """
     if resource in UNUSABLE_SHM_ERRORS:
-        return stage.system.unusable_shm(resource)
+        return unusable_shm(stage, resource)
     if resource == "room":
-        return stage.system.limited_shm(0)
+        return limited_shm(stage, 0)
     return actor.system.exhausted(
         resource, SIZE // 2 if resource == "file_size" else spare
     )

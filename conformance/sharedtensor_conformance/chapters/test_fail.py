@@ -17,6 +17,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_until_receivable,
 )
+from sharedtensor_conformance.chapters.system_changes import limited_shm
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.channels import Channel
 from sharedtensor_conformance.harness.exhaustion import (
@@ -273,7 +274,7 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
     """The owner shares six tensors where three and a half have room."""
     before = stage.ledger.segments()
     made = [make_large(owner, number) for number in range(6)]
-    with stage.system.limited_shm(TOO_LITTLE):
+    with limited_shm(stage, TOO_LITTLE):
         refused = [attempt(tensor.share)[1] for tensor, _ in made]
         shared = [tensor.is_shared() for tensor, _ in made]
         check.equal(shared, [r is None for r in refused], "shared if nothing raised")
@@ -295,7 +296,7 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, channel, stage)
     before = stage.ledger.segments()
     made = [make_large(sender, number) for number in range(5)]
     arrived = []
-    with stage.system.limited_shm(TOO_LITTLE):
+    with limited_shm(stage, TOO_LITTLE):
         for tensor, values in made:
             _, refused = attempt(lambda t=tensor: sender.put(t, receiver, channel))
             check.equal(tensor.values(), values, "the sender's has its values")
@@ -321,7 +322,7 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     """A tensor of zeros is sent; then `/dev/shm` is filled, and both sides write."""
     tensor = sender.make([0.0] * LENGTH)
     arrived = sender.send(tensor, receiver)
-    with stage.system.limited_shm(0):
+    with limited_shm(stage, 0):
         values = check_writable(arrived, [0.0] * LENGTH)
         check_writable(tensor, tensor.values())
     check.equal(len(arrived.values()), len(values), "the receiver lives")
@@ -442,7 +443,7 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, channel,
     first, _ = make_several(sender, 1)
     drop_all(*first, *sender.send(first, receiver, channel))
     before = holdings_of(stage, sender, receiver)
-    with stage.system.limited_shm(SIZE + SIZE // 2):
+    with limited_shm(stage, SIZE + SIZE // 2):
         for turn in range(LEAK_ROUNDS // 2):
             made = [make_large(sender, turn), make_large(sender, turn + 0.125)]
             tensors, rows = [m[0] for m in made], [m[1] for m in made]

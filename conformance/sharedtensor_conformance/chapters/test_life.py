@@ -55,6 +55,7 @@ from sharedtensor_conformance.chapters.storage_actions import (
     drop_storages,
     new_storages,
 )
+from sharedtensor_conformance.chapters.system_changes import require_no_other_cleaner
 from sharedtensor_conformance.chapters.tensor_actions import (
     collect_garbage,
     drop_others,
@@ -667,7 +668,7 @@ def wait_until_empty(fresh, remaining, sentence):
 
     `remaining` returns what is left; the evidence has its first item.
     """
-    fresh.system.require_no_other_cleaner()
+    require_no_other_cleaner(fresh)
 
     def found():
         names = remaining()

@@ -14,8 +14,6 @@ import socket
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
-from operator import attrgetter
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout, fits
@@ -214,8 +212,7 @@ class Actor:
         if "channel" in data:
             return self.channel(data["channel"])
         if "function" in data:
-            module, _, name = data["function"].partition(":")
-            return attrgetter(name)(import_module(module))
+            return wire.function_at(data["function"])
         if "layout" in data:
             given = data["layout"].items()
             fields: dict[str, Any] = {

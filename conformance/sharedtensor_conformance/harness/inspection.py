@@ -93,7 +93,7 @@ def describe(
         )
         with closing(supervisor):
             answered = lambda: (  # noqa: E731
-                answer.exists() or supervisor.ask("status") is not None
+                answer.exists() or supervisor.status() is not None
             )
             late = deadline - NOTICE_AFTER
             if not wait_until(answered, min(NOTICE_AFTER, deadline)) and late > 0:
@@ -102,7 +102,7 @@ def describe(
                 wait_until(answered, late)
             if answer.exists():
                 return _checked_description(name, json.loads(answer.read_text()))
-            how = _ending(supervisor.ask("status"), deadline)
+            how = _ending(supervisor.status(), deadline)
             said = last_line(Path(stage_folder.log(root))) or "it printed nothing"
     except HarnessFault as error:
         raise loader.LoadingError(

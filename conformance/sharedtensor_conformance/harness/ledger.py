@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Set
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.process_tree import SHM
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.supervisor import Supervisor
 
 DRIVER_PREFIX = "cuda.shm."
 """The prefix of files in ``/dev/shm`` that NVIDIA's driver makes for itself."""
@@ -274,26 +278,44 @@ class Segments:
         return pid is None or int(pid) in self.known_pids
 
 
-def snapshot(
-    tree: process_tree.ProcessTree, segments: Segments, folder: str
-) -> dict[str, Any]:
-    """Return the ledger of all descendants of this process."""
-    accounts = {pid: account(pid) for pid in tree.living()}
+# What a supervisor finds below itself
+
+
+def snapshot(supervisor: Supervisor) -> dict[str, Any]:
+    """Return the ledger of all descendants of a supervisor."""
+    accounts = {pid: account(pid) for pid in supervisor.tree.living()}
     processes = {str(pid): held for pid, held in accounts.items() if held}
-    return {"processes": processes, **names(segments, folder)}
+    return {"processes": processes, **names(supervisor)}
 
 
-def overview(
-    tree: process_tree.ProcessTree, segments: Segments, folder: str
-) -> dict[str, Any]:
+def overview(supervisor: Supervisor) -> dict[str, Any]:
     """Return the ledger with only the command lines of the processes.
 
     Reading the resources of the processes takes most of the time.
     """
-    processes = {str(pid): process_tree.command(pid) for pid in tree.living()}
-    return {"processes": processes, **names(segments, folder)}
+    living = supervisor.tree.living()
+    processes = {str(pid): process_tree.command(pid) for pid in living}
+    return {"processes": processes, **names(supervisor)}
 
 
-def names(segments: Segments, folder: str) -> dict[str, list[str]]:
+def names(supervisor: Supervisor) -> dict[str, list[str]]:
     """Return the names of segments and of temporary files."""
-    return {"segments": segments.names(), "files": files_below(folder)}
+    files = files_below(supervisor.temporary)
+    return {"segments": supervisor.segments.names(), "files": files}
+
+
+def sizes(supervisor: Supervisor) -> dict[str, int]:
+    """Return the sizes of the files of segments, by `identity`."""
+    return {one["file"]: one["size"] for one in supervisor.segments.files().values()}
+
+
+def details(supervisor: Supervisor, pid: int) -> dict[str, list[str]]:
+    """Return the targets of a process's descriptors and its sockets' paths."""
+    return {"targets": targets(pid), "sockets": sockets(pid)}
+
+
+def segment_status(supervisor: Supervisor, name: str) -> dict[str, int]:
+    """Return mode, uid and size of a segment."""
+    found = os.stat(os.path.join(SHM, name))
+    mode = stat.S_IMODE(found.st_mode)
+    return {"mode": mode, "uid": found.st_uid, "size": found.st_size}

@@ -13,9 +13,13 @@ import ctypes
 import functools
 import os
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from sharedtensor_conformance.harness import user_namespace
 from sharedtensor_conformance.harness.process_tree import SHM
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.supervisor import Supervisor
 
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
 _RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
@@ -103,7 +107,7 @@ def mount_if_permitted() -> bool:
     return way is not Way.NONE
 
 
-def cover(how: str, folder: str) -> None:
+def cover(supervisor: Supervisor, how: str) -> None:
     """Make the private ``/dev/shm`` unusable; `uncover` ends that.
 
     It is covered by itself where it is to be ``read-only``, and by a directory that has
@@ -111,13 +115,16 @@ def cover(how: str, folder: str) -> None:
     is open and mapped stays so.
 
     Args:
+        supervisor: whose ``/dev/shm`` it is.
         how: ``read-only`` or ``absent``.
-        folder: where the directory may be.
 
     Raises:
         OSError: it cannot be covered.
+        ValueError: others have it too.
     """
-    source = SHM if how == "read-only" else os.path.join(folder, "absent")
+    supervisor.require_private_shm()
+    absent = os.path.join(supervisor.job["root"], "absent")
+    source = SHM if how == "read-only" else absent
     if source != SHM:
         os.mkdir(source)
     try:
@@ -130,18 +137,21 @@ def cover(how: str, folder: str) -> None:
         _mount(None, SHM.encode(), None, flags)
 
 
-def uncover() -> None:
+def uncover(supervisor: Supervisor) -> None:
     """Undo `cover`."""
+    supervisor.require_private_shm()
     if _libc.umount2(SHM.encode(), _DETACH) != 0:
         raise OSError(ctypes.get_errno(), "/dev/shm cannot be uncovered")
 
 
-def limit(spare: int | None) -> None:
+def limit(supervisor: Supervisor, spare: int | None) -> None:
     """Leave only `spare` bytes free in the private ``/dev/shm``; None undoes that.
 
     Raises:
         OSError: it cannot be given another size.
+        ValueError: others have it too.
     """
+    supervisor.require_private_shm()
     size = "50%"  # of the machine's memory, which is the kernel's own choice
     if spare is not None:
         found = os.statvfs(SHM)

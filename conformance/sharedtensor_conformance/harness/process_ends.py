@@ -18,6 +18,7 @@ from sharedtensor_conformance.harness.process import Process
 from sharedtensor_conformance.harness.process_tree import prolonged, said_of_limit
 from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.supervision import Supervision
+from sharedtensor_conformance.harness.supervisor import Supervisor
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
 EXIT_TIMEOUT = 10.0
@@ -154,8 +155,7 @@ class ProcessEnds:
         return self.exit_code(status)
 
     def _owner_status(self) -> int | None:
-        status: int | None = self._supervision.ask("status")
-        return status
+        return self._supervision.run(Supervisor.status)
 
     def wait_for_exit(self, process: Process) -> int | None:
         """Wait for the exit of a process that was asked to leave; return its status.

@@ -2,9 +2,8 @@
 
 The stage is the controller's side of the harness and has these parts: `supervision`
 (the environment of the processes), `starter` (starts them), `ends` (waits for their
-ends), `ledger` (their resources), and `system` (changes of the system). An actor is
-started at its first request. A closed stage can be used again: its actors get new
-processes.
+ends), and `ledger` (their resources). An actor is started at its first request. A
+closed stage can be used again: its actors get new processes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sharedtensor_conformance.harness.stage_ledger import (
 )
 from sharedtensor_conformance.harness.starting import Isolation, Starter
 from sharedtensor_conformance.harness.supervision import Supervision
-from sharedtensor_conformance.harness.system_control import SystemControl
+from sharedtensor_conformance.harness.supervisor import Supervisor
 from sharedtensor_conformance.harness.template import Template
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
@@ -68,12 +67,11 @@ class Stage:
         self.supervision = Supervision(
             name, implementation, configuration, environment, template
         )
-        self.ledger = StageLedger(self.supervision.ask, implementation.manager_pattern)
+        self.ledger = StageLedger(self.supervision.run, implementation.manager_pattern)
         self.baseline = Baseline(self.ledger, self.actors.names, lambda: self.kept)
         self.leaks = Leaks()
         self.leak_waits = LeakWaits()
         self.holding_waits = LeakWaits()  # while tensors are held: another matter
-        self.system = SystemControl(self.supervision)
         self.ends = ProcessEnds(self.supervision, self.actors, self.timeouts)
         self.starter = Starter(
             self.supervision,
@@ -194,7 +192,7 @@ class Stage:
     def kill_all(self) -> set[str]:
         """Kill all processes and managers at once; return the remaining names."""
         listener().changed("kill everything")
-        names: list[str] = self.supervision.ask("kill_all")
+        names = self.supervision.run(Supervisor.kill_all)
         for actor in self.actors:
             actor.reset()
         self.actors.extra.clear()

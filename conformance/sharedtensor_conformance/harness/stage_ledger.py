@@ -22,30 +22,30 @@ from sharedtensor_conformance.harness.leaks import (
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import LeftBehind
 
-Ask = Callable[..., Any]
-"""Sends a named request to the supervisor and returns its answer."""
+Run = Callable[..., Any]
+"""Has the supervisor call a function, and returns the result."""
 
 
 class StageLedger:
     """The resources of the processes of a stage, as the supervisor counts them.
 
     Args:
-        ask: asks the supervisor.
+        run: has the supervisor call a function.
         manager_pattern: the pattern of the command lines of managers.
     """
 
-    def __init__(self, ask: Ask, manager_pattern: str) -> None:
-        self._ask = ask
+    def __init__(self, run: Run, manager_pattern: str) -> None:
+        self._run = run
         self._manager_pattern = manager_pattern
 
     def read(self) -> dict[str, Any]:
         """Return the resources of all processes of the stage."""
-        found: dict[str, Any] = self._ask("ledger")
+        found: dict[str, Any] = self._run(ledger.snapshot)
         return found
 
     def overview(self) -> dict[str, Any]:
         """Return the command lines of all processes by pid, and all names."""
-        found: dict[str, Any] = self._ask("overview")
+        found: dict[str, Any] = self._run(ledger.overview)
         return found
 
     def account(self, pid: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class StageLedger:
 
     def segment_status(self, name: str) -> dict[str, int]:
         """Return mode, uid and size of a segment."""
-        found: dict[str, int] = self._ask("segment", name=name)
+        found: dict[str, int] = self._run(ledger.segment_status, name)
         return found
 
     def named_files(self) -> set[str]:
@@ -74,7 +74,8 @@ class StageLedger:
 
     def sizes_of_files(self) -> dict[str, int]:
         """Return the sizes of these files, by `ledger.identity`."""
-        return {one["file"]: one["size"] for one in self._ask("files").values()}
+        found: dict[str, int] = self._run(ledger.sizes)
+        return found
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of the stage, by pid."""
@@ -83,7 +84,7 @@ class StageLedger:
 
     def details(self, pid: int) -> dict[str, list[str]]:
         """Return the targets of a process's descriptors and its sockets' paths."""
-        found: dict[str, list[str]] = self._ask("details", pid=pid)
+        found: dict[str, list[str]] = self._run(ledger.details, pid)
         return found
 
     def opened_since(self, before: Counter[str], pid: int) -> str:

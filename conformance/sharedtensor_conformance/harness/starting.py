@@ -22,6 +22,7 @@ from sharedtensor_conformance.harness.process import Process
 from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
 from sharedtensor_conformance.harness.stage_actors import REUSED_PEERS, Actors
 from sharedtensor_conformance.harness.supervision import Supervision
+from sharedtensor_conformance.harness.supervisor import Supervisor
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Starter:
 
     def start_again(self) -> None:
         """Start another owner after all processes have ended."""
-        self._prepare_owner(self._supervision.ask("start_again"))
+        self._prepare_owner(self._supervision.run(Supervisor.start_again))
 
     def _start_owner(self) -> None:
         self._prepare_owner(self._supervision.start())
@@ -160,7 +161,7 @@ class Starter:
         process.open(pid)
         if not self._supervision.private:
             # The names that it makes contain its pid.
-            self._supervision.ask("add_pid", pid=pid)
+            self._supervision.run(Supervisor.add_pid, pid)
 
         def check_alive() -> None:
             if process.has_ended():

@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness import stage_folder, wire
+from sharedtensor_conformance.harness import stage_folder, supervisor, wire
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.setting import Setting
@@ -21,6 +21,8 @@ from sharedtensor_conformance.harness.supervisor_client import (
     start_clean,
 )
 from sharedtensor_conformance.harness.template import OWNER, Template
+
+Result = TypeVar("Result")
 
 
 class Supervision:
@@ -80,7 +82,7 @@ class Supervision:
         self._supervisor = Supervisor(
             self._job(root), self.implementation.patience, start
         )
-        hello = self.ask("hello")
+        hello = self.run(supervisor.Supervisor.hello)
         self.private = hello["private"]
         return int(hello["owner"])
 
@@ -108,14 +110,14 @@ class Supervision:
             "private": True,
         }
 
-    def ask(self, do: str, **details: Any) -> Any:
-        """Return the supervisor's answer.
+    def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function in the supervisor, which is its first argument.
 
         Raises:
             HarnessFault: the supervisor failed, or has ended.
         """
         assert self._supervisor is not None, "it was started"
-        return self._supervisor.ask(do, **details)
+        return self._supervisor.run(function, *arguments)
 
     def accept(self, name: str, check_alive: Callable[[], None]) -> wire.Wire:
         """Return the connection of a process that was just started.
@@ -151,8 +153,8 @@ class Supervision:
 
     def abandon(self) -> None:
         """Kill all processes, from any thread, so that waits for them end."""
-        if supervisor := self._supervisor:
-            supervisor.abandon()
+        if self._supervisor:
+            self._supervisor.abandon()
 
     def close(self) -> None:
         """End everything and leave nothing behind."""

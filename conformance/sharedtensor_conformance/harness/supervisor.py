@@ -21,25 +21,25 @@ import re
 import select
 import signal
 import socket
-import stat
 import sys
 from contextlib import suppress
 from typing import Any
 
 if not __package__:  # a script, without site-packages: where the suite is, it knows
     sys.path.append(os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
+    # Pytest sends the names of methods: they are those of this module.
+    sys.modules["sharedtensor_conformance.harness.supervisor"] = sys.modules[__name__]
 
 from sharedtensor_conformance.harness import (
     capabilities,
     ledger,
-    other_user,
     private_shm,
     process_tree,
     stage_folder,
 )
 from sharedtensor_conformance.harness.private_shm import Way
 from sharedtensor_conformance.harness.process_tree import SHM, wait_until
-from sharedtensor_conformance.harness.wire import Wire, WireClosed
+from sharedtensor_conformance.harness.wire import Wire, WireClosed, function_at
 
 TRACKER = "multiprocessing.resource_tracker"
 MANAGER_TIMEOUT = 2.0
@@ -55,7 +55,7 @@ def is_tracker(pid: int) -> bool:
 
 
 class Supervisor:
-    """Starts an owner, answers pytest's requests (`do_*`), and ends everything."""
+    """Starts an owner, runs functions for pytest, and ends everything."""
 
     def __init__(
         self, wire: Wire, job: dict[str, Any], adopted: tuple[int, Way] | None
@@ -64,7 +64,6 @@ class Supervisor:
         self.job = job
         self.temporary = stage_folder.temporary(job["root"])
         self.semaphores: set[int] = set()
-        self.replacements: dict[str, other_user.Replacement] = {}
         self.tree = process_tree.ProcessTree()
         if adopted:
             self.owner, way = adopted
@@ -102,12 +101,16 @@ class Supervisor:
     # Requests of pytest
 
     def serve(self) -> None:
-        """Answer requests until pytest closes the socket or ends."""
+        """Run functions for pytest, with this supervisor as their first argument.
+
+        Pytest sends the name of each. Serving ends when pytest closes the socket.
+        """
         with suppress(WireClosed):
             while True:
                 request = self.next_request()
                 try:
-                    reply = {"ok": self.answer(**request)}
+                    function = function_at(request["run"])
+                    reply = {"ok": function(self, *request["with"])}
                 except (OSError, KeyError, ValueError) as error:
                     reply = {"error": f"{type(error).__name__}: {error}"}
                 self.wire.send(reply)
@@ -125,89 +128,26 @@ class Supervisor:
         if os.fstat(self.log).st_size > _LOG_LIMIT:
             os.ftruncate(self.log, 0)  # they append: their next line is the first
 
-    def answer(self, do: str, **details: Any) -> object:
-        """Do what pytest asks for.
+    # What pytest lets it run, as well as functions of other modules
 
-        Raises:
-            ValueError: the request is unknown.
-        """
-        method = getattr(self, f"do_{do}", None)
-        if method is None:
-            raise ValueError(f"unknown request {do!r}")
-        return method(**details)
-
-    def do_hello(self) -> dict[str, Any]:
+    def hello(self) -> dict[str, Any]:
         """Return the pid of the owner, and whether ``/dev/shm`` is private."""
         return {"owner": self.owner, "private": self.segments.private}
 
-    def do_ledger(self) -> dict[str, Any]:
-        """Return the resources of all descendants."""
-        return ledger.snapshot(self.tree, self.segments, self.temporary)
-
-    def do_overview(self) -> dict[str, Any]:
-        """Return the existing processes, segments and temporary files."""
-        return ledger.overview(self.tree, self.segments, self.temporary)
-
-    def do_status(self) -> int | None:
+    def status(self) -> int | None:
         """Return the owner's exit code, None while it runs."""
         return self.tree.status_of(self.owner)
 
-    def do_add_pid(self, pid: int) -> None:
+    def add_pid(self, pid: int) -> None:
         """Remember a process, which may end before the ledger is read."""
         self.tree.known_pids.add(pid)
-
-    def do_details(self, pid: int) -> dict[str, list[str]]:
-        """Return the targets of a process's descriptors."""
-        return {"targets": ledger.targets(pid), "sockets": ledger.sockets(pid)}
-
-    def do_segment(self, name: str) -> dict[str, int]:
-        """Return mode, owner and size of a segment."""
-        found = os.stat(os.path.join(SHM, name))
-        mode = stat.S_IMODE(found.st_mode)
-        return {"mode": mode, "uid": found.st_uid, "size": found.st_size}
-
-    def do_files(self) -> dict[str, dict[str, Any]]:
-        """Return size and identity of each segment, of those that stay meanwhile."""
-        return self.segments.files()
-
-    def do_limit_shm(self, spare: int | None) -> None:
-        """Leave only `spare` bytes free in ``/dev/shm``; None undoes that."""
-        self.require_private_shm()
-        private_shm.limit(spare)
-
-    def do_cover_shm(self, how: str) -> None:
-        """Make ``/dev/shm`` unusable: ``read-only`` or ``absent``."""
-        self.require_private_shm()
-        private_shm.cover(how, self.job["root"])
-
-    def do_uncover_shm(self) -> None:
-        """Undo `do_cover_shm`."""
-        self.require_private_shm()
-        private_shm.uncover()
-
-    def do_has_other_user(self) -> bool:
-        """Return whether this process can act as another user."""
-        return other_user.is_available()
-
-    def do_as_nobody(self, action: str, path: str) -> str:
-        """Make another user's process do something; return the result."""
-        return other_user.as_nobody(action, path, self.temporary)
-
-    def do_replace(self, name: str, how: str) -> None:
-        """Put something else in the place of a segment."""
-        self.require_private_shm()
-        self.replacements[name] = other_user.replace(name, how, self.temporary)
-
-    def do_replacement_is_unchanged(self, name: str) -> bool:
-        """Return whether what was put in the place of a segment is as it was."""
-        return self.replacements[name].is_unchanged()
 
     def require_private_shm(self) -> None:
         """Raise ValueError where ``/dev/shm`` is shared with others."""
         if not self.segments.private:
             raise ValueError("this /dev/shm is shared with others")
 
-    def do_kill_all(self) -> list[str]:
+    def kill_all(self) -> list[str]:
         """Kill everything below at once; return the names that are left.
 
         All are stopped first, so that none does anything about the end of another.
@@ -218,15 +158,11 @@ class Supervisor:
         self.tree.kill(before_kill=self.note_semaphores)
         return self.segments.names()
 
-    def do_start_again(self) -> int:
+    def start_again(self) -> int:
         """Start another owner where everything has ended; return its pid."""
         self.owner = self.start()
         self.tree.known_pids.add(self.owner)
         return self.owner
-
-    def do_end(self) -> dict[str, list[str]]:
-        """End everything; return what was killed, and the segments that are left."""
-        return {"killed": self.end(), "segments": self.segments.names()}
 
     # The end
 

@@ -17,13 +17,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from sharedtensor_conformance.harness import stage_folder, wire
+from sharedtensor_conformance.harness import stage_folder, supervisor, wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.sanitize import LINE, printable
 
-SCRIPT = Path(__file__).with_name("supervisor.py")
+Result = TypeVar("Result")
+
+SCRIPT = Path(supervisor.__file__)
 COMMAND = [sys.executable, "-I", "-S", str(SCRIPT)]
 """The program of a supervisor; its arguments follow."""
 
@@ -95,14 +97,22 @@ class Supervisor:
             why = str(error) or f"none answered within {timeout:g} s"
             raise HarnessFault(f"no supervisor could be started: {why}") from None
 
-    def ask(self, do: str, **details: Any) -> Any:
-        """Return the supervisor's answer.
+    def status(self) -> int | None:
+        """Return the exit code of its owner, None while that runs."""
+        return self.run(supervisor.Supervisor.status)
+
+    def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function in the supervisor, which is its first argument.
+
+        Function, arguments and result have to be plain data or importable there, with
+        the standard library alone.
 
         Raises:
             HarnessFault: the supervisor failed, or has gone.
         """
+        do = function.__name__
         try:
-            self.wire.send({"do": do} | details)
+            self.wire.send({"run": wire.place_of(function), "with": arguments})
             answer = self.wire.receive(time.monotonic() + self.timeout)
         except wire.WireTimeout:
             raise HarnessFault(
@@ -114,7 +124,8 @@ class Supervisor:
             ) from None
         if "error" in answer:
             raise HarnessFault(f"the supervisor could not do {do!r}: {answer['error']}")
-        return answer["ok"]
+        result: Result = answer["ok"]
+        return result
 
     def close(self) -> None:
         """Let the supervisor end everything, and wait for it; else do it here."""

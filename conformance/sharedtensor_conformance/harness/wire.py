@@ -13,6 +13,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 _LENGTH = struct.Struct(">I")
@@ -129,6 +131,24 @@ class Wire:
     def close(self) -> None:
         """Close this end."""
         self.socket.close()
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return the name by which another process imports a function; see `function_at`.
+
+    Raises:
+        ValueError: the function is local, so nothing can import it.
+    """
+    if "<" in function.__qualname__:
+        raise ValueError(f"{function.__qualname__} is local")
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def function_at(place: str) -> Callable[..., Any]:
+    """Return the function with this name, of a module or of a class."""
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = attrgetter(name)(import_module(module))
+    return found
 
 
 def encode(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:

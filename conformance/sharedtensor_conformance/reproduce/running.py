@@ -119,8 +119,8 @@ def execute(
         file.write_text(program, encoding="utf-8")
         supervisor = Supervisor(_job(file, root, implementation), ANSWER_TIMEOUT)
         try:
-            wait_until(lambda: supervisor.ask("status") is not None, limit)
-            status = supervisor.ask("status")
+            wait_until(lambda: supervisor.status() is not None, limit)
+            status = supervisor.status()
             log = Path(stage_folder.log(root))
             output = log.read_text(encoding="utf-8", errors="backslashreplace")
         finally:

@@ -266,7 +266,7 @@ class Requester:
     def _refer(self, value: Any) -> dict[str, Any]:
         match value:
             case FunctionType() if "<" not in value.__qualname__:  # not a local one
-                return {"function": f"{value.__module__}:{value.__qualname__}"}
+                return {"function": wire.place_of(value)}
             case Layout():
                 return {"layout": asdict(value)}
             case ChannelProxy():

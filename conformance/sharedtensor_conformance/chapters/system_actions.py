@@ -1,7 +1,7 @@
-"""Checks what another user of the machine may do to segments and sockets.
+"""What the supervisor of a stage does for a test: acts as another user, and replaces.
 
-It uses only the standard library, because the supervisor, which has the needed
-privileges, imports it.
+The supervisor has the needed privileges. It imports this module, which for that reason
+uses only the standard library.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import socket
 
 from sharedtensor_conformance.harness import capabilities
 from sharedtensor_conformance.harness.process_tree import SHM
+from sharedtensor_conformance.harness.supervisor import Supervisor
 from sharedtensor_conformance.harness.user_namespace import NOBODY
 
 _CLOSE_TIMEOUT = 1.0  # seconds; a server that refuses closes the connection sooner
 
 
-def is_available() -> bool:
-    """Return whether a process of this one can become another user's."""
+def has_other_user(supervisor: Supervisor) -> bool:
+    """Return whether a child of the supervisor can become another user's."""
     if os.getuid() == NOBODY:
         return False
     pid = os.fork()
@@ -40,10 +41,11 @@ def _become_nobody() -> None:
     capabilities.drop_all()
 
 
-def as_nobody(action: str, path: str, folder: str) -> str:
-    """Let a process of another user, in `folder`, do something to `path`.
+def as_nobody(supervisor: Supervisor, action: str, path: str) -> str:
+    """Let a process of another user do something to `path`.
 
     Args:
+        supervisor: whose folder for temporary files is the working directory.
         action: ``read``, ``write``, or ``connect`` where the path is a socket's.
 
     Returns what came of it: ``done``, or the name of the error.
@@ -55,7 +57,7 @@ def as_nobody(action: str, path: str, folder: str) -> str:
     pid = os.fork()
     if pid == 0:
         try:
-            os.chdir(folder)
+            os.chdir(supervisor.temporary)
             _become_nobody()
             os.write(writer, _outcome(action, path).encode())
         finally:
@@ -113,19 +115,29 @@ class Replacement:
         return os.pread(self._fd, len(self._content) + 1, 0) == self._content
 
 
-def replace(name: str, how: str, folder: str) -> Replacement:
+_replacements: dict[str, Replacement] = {}
+
+
+def replace(supervisor: Supervisor, name: str, how: str) -> None:
     """Put something else in the place of a segment: a ``link``, or ``nobody``'s file.
 
     It is as large as the segment.
     """
+    supervisor.require_private_shm()
     path = os.path.join(SHM, name)
     size = os.stat(path).st_size
     os.unlink(path)
-    target = os.path.join(folder, f"in-place-of-{name}") if how == "link" else path
-    replacement = Replacement(target, size)
+    target = path
+    if how == "link":
+        target = os.path.join(supervisor.temporary, f"in-place-of-{name}")
+    _replacements[name] = Replacement(target, size)
     os.chmod(target, 0o666)
     if how == "link":
         os.symlink(target, path)
     else:
         os.chown(target, NOBODY, NOBODY)
-    return replacement
+
+
+def is_unchanged(supervisor: Supervisor, name: str) -> bool:
+    """Return whether what was put in the place of a segment is as it was."""
+    return _replacements[name].is_unchanged()
