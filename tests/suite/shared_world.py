@@ -188,7 +188,7 @@ class Process:
         self.stage, self.name = stage, name
         self.tensors, self.strategy = [], stage.configuration.strategy
         self.module = SimpleNamespace(set_sharing_strategy=self.set_strategy)
-        self.system = SimpleNamespace(targets=list)
+        self.targets = list
         stage.processes.append(self)
 
     def set_strategy(self, strategy):

@@ -264,10 +264,10 @@ class LifetimeHistory(Steps):
     def find_storage_descriptors(self) -> None:
         """Find out which kinds of descriptors the owner has open for a storage."""
         owner = self.stage.owner
-        before = Counter(owner.system.targets())
+        before = Counter(owner.targets())
         tensor = owner.make([1, 2])
         owner.operate("share", tensor)
-        new = Counter(owner.system.targets()) - before
+        new = Counter(owner.targets()) - before
         self.storage_descriptor_kinds = frozenset(kinds_of(new.elements()))
         tensor.drop()
 

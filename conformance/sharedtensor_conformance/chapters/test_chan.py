@@ -776,7 +776,7 @@ def test_signals_do_not_prolong_a_wait_with_a_timeout(owner):
     counts = []
 
     def interrupted(channel, seconds_until, limits):
-        with owner.system.interrupted(at_most=INTERRUPTED_AT_MOST) as at_owner:
+        with interrupted(owner, at_most=INTERRUPTED_AT_MOST) as at_owner:
             taken = channel.use(owner, seconds_until, limits)
         counts.append(at_owner.times)
         return taken

@@ -19,6 +19,7 @@ from sharedtensor_conformance.chapters.env_actions import (
     own_pid,
     replace_descriptors,
 )
+from sharedtensor_conformance.chapters.exhaustion import exhausted
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     confine,
@@ -136,9 +137,7 @@ def shortage(resource, actor, stage, spare=0):
         return unusable_shm(stage, resource)
     if resource == "room":
         return limited_shm(stage, 0)
-    return actor.system.exhausted(
-        resource, SIZE // 2 if resource == "file_size" else spare
-    )
+    return exhausted(actor, resource, SIZE // 2 if resource == "file_size" else spare)
 
 
 def check_names_cause(refused, errors):
@@ -234,7 +233,7 @@ def test_refusal_to_receive_names_its_cause(sender, receiver, channel, what):
     for spare in range(3):
         tensor = sender.make([0.5] * LENGTH)
         sender.put(tensor, receiver, channel)
-        with receiver.system.exhausted(what, spare):
+        with exhausted(receiver, what, spare):
             _, refused = receiver.try_get(sender, channel)
         check_names_cause(refused, ERRORS_OF[what])
         check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")

@@ -566,7 +566,7 @@ def check_forked_child_keeps_nothing(put, get, owner, stage):
         return child
 
     def resources_of(child):
-        account = stage.ledger.account(child.pid)
+        account = stage.ledger.read()["processes"][str(child.pid)]
         return [account["descriptors"], account["mappings"]]
 
     def end_and_count(child):
@@ -1284,7 +1284,7 @@ def check_only_own_descriptors(own, program, stage):
     sentence = "the program has no descriptor that sharing made"
     eventually(lambda: not more(), sentence, stage.grace, found=more)
     check(program.pid in stage.ledger.processes(), "the program runs")
-    check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
+    check.equal(program.mappings(), 0, "it has no mapping of shared memory")
 
 
 @contextmanager
@@ -1306,7 +1306,7 @@ def check_first_to_share_gives_back(stage):
     """Check that what a process makes once, for all that it shares, goes as well."""
     with stage.fresh(alone=True) as fresh:
         first = fresh.owner
-        own = Counter(first.system.targets())
+        own = Counter(first.targets())
         first.start_peer(arguments=[first.make([200, 201])])
         with as_a_program(first):
             check_only_own_descriptors(own, first, fresh)
@@ -1323,7 +1323,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
         actor.drop_all()
     child = owner.start_peer()
     counts = holdings_of(stage, owner, peer)
-    own = Counter(child.system.targets())
+    own = Counter(child.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
     others = share_separately(stage, owner, owner.run(make_many, MANY_STORAGES, 205))
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)

@@ -282,9 +282,7 @@ def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
     with stage.fresh(alone=True) as fresh:
         fresh.owner.run(open_pipe)
-        pipes = {
-            name for name in fresh.owner.system.targets() if name.startswith("pipe:")
-        }
+        pipes = {name for name in fresh.owner.targets() if name.startswith("pipe:")}
         check(pipes, "the owner has a pipe open")
         check.equal(fresh.ledger.managers(), [], "no manager has been started")
         tensor = share_one(fresh.owner, [19, 20, 21])
@@ -301,7 +299,7 @@ def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
     """The sockets that the owner had before are compared with the manager's."""
     with stage.fresh() as fresh:
         fresh.owner.make([1, 2])
-        sockets = {name for name in fresh.owner.system.targets() if "socket:" in name}
+        sockets = {name for name in fresh.owner.targets() if "socket:" in name}
         check(sockets, "the owner has a socket open")
         tensor = share_one(fresh.owner, [22, 23, 24])
         check.equal(tensor.values(), [22, 23, 24], "the tensor is shared")
@@ -320,7 +318,7 @@ def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
         check.equal(tensor.values(), [29, 30, 31], "the tensor is shared")
         output = str(fresh.supervision.log)
         check(
-            output in fresh.owner.system.targets(),
+            output in fresh.owner.targets(),
             "the owner's output goes to a file",
         )
         managers = fresh.ledger.managers()

@@ -48,11 +48,6 @@ class StageLedger:
         found: dict[str, Any] = self._run(ledger.overview)
         return found
 
-    def account(self, pid: int) -> dict[str, Any]:
-        """Return the resources of one process."""
-        held: dict[str, Any] = self.read()["processes"][str(pid)]
-        return held
-
     def segments(self) -> set[str]:
         """Return the names of the implementation's files in ``/dev/shm``."""
         found = set(self.overview()["segments"])

@@ -1,7 +1,6 @@
 """An actor as a test sees it: it makes tensors, sends and receives, and starts others.
 
-Two aspects have their own classes: the drop-in module, and the process as the operating
-system sees it.
+The drop-in module of its process has its own class.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from sharedtensor_conformance.harness.proxies.calls import (
     Remote,
     Requester,
 )
-from sharedtensor_conformance.harness.proxies.system import SystemProxy
 from sharedtensor_conformance.harness.threads import in_a_thread, put_in_parallel
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ class ActorProxy(Requester):
     def __init__(self, host: Stage, name: str) -> None:
         super().__init__(host, name)
         self.module = ModuleProxy(self)
-        self.system = SystemProxy(self)
         self.unreceived: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -203,6 +200,25 @@ class ActorProxy(Requester):
         return [self.host.ends.exit_code(status) for status in statuses]
 
     # Its own process
+
+    def descriptors(self) -> int:
+        """Return the number of open descriptors of the process."""
+        return self._count("descriptors")
+
+    def mappings(self) -> int:
+        """Return the number of shared memory mappings of the process."""
+        return self._count("mappings")
+
+    def _count(self, what: str) -> int:
+        self.ensure_started()
+        found = int(self.host.ledger.read()["processes"][str(self.pid)][what])
+        listener().read(self, what, found)
+        return found
+
+    def targets(self) -> list[str]:
+        """Return the targets of the process's descriptors, for example a pipe."""
+        self.ensure_started()
+        return self.host.ledger.details(self.pid)["targets"]
 
     @property
     def arguments(self) -> Any:
