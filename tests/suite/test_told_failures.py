@@ -75,7 +75,8 @@ def test_arguments_have_no_names():
     ],
 )
 def test_deadline_that_is_not_that_of_an_answer_says_so(doing, deadline, why):
-    ends = ProcessEnds(None, [], Timeouts(20.0, 90.0, 3.0))
+    stage = SimpleNamespace(actors=[], timeouts=Timeouts(20.0, 90.0, 3.0))
+    ends = ProcessEnds(stage)
     said = str(ends.no_answer_error(SimpleNamespace(name="owner"), doing, deadline))
     told = f"owner gave no answer within {deadline:g} s to: {doing}"
     assert said.startswith(told + why)

@@ -79,7 +79,7 @@ class FaultRound:
         self.stage = stage
         self.cell = cell
         self.exact = exact and cell.step.actor != MANAGER
-        self.actors = {a.name: a for a in stage.actors.reused()}
+        self.actors = {a.name: a for a in stage.reused}
         self.gone: set[str] = set()
         self.held_actor = ""  # the actor that is held at a step: it accepts no request
         self.tensor: Remote | None = None

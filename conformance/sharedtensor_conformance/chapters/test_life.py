@@ -309,7 +309,7 @@ def test_message_survives_the_exit_of_the_program_that_put_it(stage):
             wait_until_receivable(fresh.owner, fresh.peer, channel)
             arrived = fresh.peer.get(fresh.owner, channel)
             check_values_writable(arrived, [141 + number, 142])
-        for child in fresh.actors.running():
+        for child in fresh.running():
             child.start_leaving()
         check.equal(fresh.owner.wait_for_exit(), 0, "the program exits normally")
 

@@ -137,7 +137,7 @@ def wait_until_managers_end(stage, fresh):
 
 def kill_all_and_wait(stage, fresh):
     """Kill all actors, and wait until their names are removed."""
-    for actor in reversed(fresh.actors.running()):
+    for actor in reversed(fresh.running()):
         if actor.is_alive():
             actor.kill()
     wait_until_removed(stage, fresh, fresh.ledger.segments(), "the names are removed")
@@ -638,7 +638,7 @@ def check_nothing_left(fresh):
 
 def check_all_exit(fresh):
     """Make all running actors exit normally, the owner last."""
-    for actor in reversed(fresh.actors.running()):
+    for actor in reversed(fresh.running()):
         check.equal(actor.leave(), 0, "the process exits normally")
 
 

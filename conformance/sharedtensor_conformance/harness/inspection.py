@@ -7,7 +7,6 @@ it in a child process with a deadline.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +20,12 @@ from sharedtensor_conformance.harness import stage_folder
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.operation_trial import problems_of_calls
 from sharedtensor_conformance.harness.outcomes import HarnessFault
-from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
+from sharedtensor_conformance.harness.supervisor_client import (
+    ONE_THREAD,
+    Supervisor,
+    job_of,
+    last_line,
+)
 from sharedtensor_conformance.sanitize import printable
 
 LOADING_TIMEOUT = 120.0
@@ -116,20 +120,10 @@ def _supervisor_job(
     name: str, root: str, answer: Path, calls_operations: bool
 ) -> dict[str, Any]:
     """Return the job of the supervisor of the child that describes an adapter."""
-    variables = {
-        "SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1",
-        "TMPDIR": stage_folder.temporary(root),
-    }
     command = [sys.executable, "-m", __name__, name, str(answer)]
-    return {
-        "argv": [*command, *(["call-operations"] if calls_operations else [])],
-        # The idle threads of NumPy's linear algebra take processor time.
-        "environment": {"OMP_NUM_THREADS": "1"} | os.environ | variables,
-        "root": root,
-        "pattern": "",
-        "manager": "",
-        "private": True,
-    }
+    option = ["call-operations"] if calls_operations else []
+    variables = ONE_THREAD | {"SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1"}
+    return job_of(root, [*command, *option], variables)
 
 
 def _ending(status: int | None, deadline: float) -> str:

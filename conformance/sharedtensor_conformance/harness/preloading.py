@@ -100,7 +100,7 @@ class Template:
             controller.close()
             return False
         _reap()
-        way = private_shm.best_way() if job["private"] else private_shm.Way.NONE
+        way = private_shm.best_way()
         if os.fork() == 0:
             for sock in (self.listener, *self.controllers):
                 sock.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from typing import TYPE_CHECKING
 
 from sharedtensor_conformance.harness.actor import Actor
 from sharedtensor_conformance.harness.answer_waits import answer_waits
@@ -16,10 +17,10 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 from sharedtensor_conformance.harness.process import Process
 from sharedtensor_conformance.harness.process_tree import prolonged, said_of_limit
-from sharedtensor_conformance.harness.stage_actors import Actors
-from sharedtensor_conformance.harness.supervision import Supervision
 from sharedtensor_conformance.harness.supervisor import Supervisor
-from sharedtensor_conformance.harness.timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage import Stage
 
 EXIT_TIMEOUT = 10.0
 """Seconds for a process to end after its connection is closed."""
@@ -53,20 +54,12 @@ class ProcessEnds:
     """Waits for the ends of processes, and describes how they ended.
 
     Args:
-        supervision: has the exit status of the owner, and the output.
-        actors: all actors of the stage; the owner has the statuses of its children.
-        timeouts: the time limits.
+        stage: their stage. Its supervisor has the exit status of the owner, and the
+            owner has those of its children.
     """
 
-    def __init__(
-        self,
-        supervision: Supervision,
-        actors: Actors,
-        timeouts: Timeouts,
-    ) -> None:
-        self._supervision = supervision
-        self._actors = actors
-        self._timeouts = timeouts
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
 
     # Evidence
 
@@ -93,7 +86,7 @@ class ProcessEnds:
         """
         late = f"{process.name} gave no answer within {deadline:g} s to: {request_name}"
         late += self._deadline_source(request_name, deadline)
-        for other in [actor.process for actor in self._actors]:
+        for other in [actor.process for actor in self._stage.actors]:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
                 return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
@@ -101,7 +94,7 @@ class ProcessEnds:
 
     def _deadline_source(self, request_name: str, deadline: float) -> str:
         """Return which field of the adapter an action's deadline comes from."""
-        if request_name != "prepare" and deadline == self._timeouts.start:
+        if request_name != "prepare" and deadline == self._stage.timeouts.start:
             return " (`patience` of the adapter: processes may have to start in it)"
         return ""
 
@@ -109,7 +102,7 @@ class ProcessEnds:
         """Return how a process ended, and the last line of output if it failed."""
         status: int | None = None
         with contextlib.suppress(*UNANSWERED):  # the owner may not answer either
-            status = self.wait(process, min(EXIT_TIMEOUT, self._timeouts.start))
+            status = self.wait(process, min(EXIT_TIMEOUT, self._stage.timeouts.start))
         if not process.has_ended():
             how = "closed its connection to the suite"
         elif status is None:
@@ -129,7 +122,7 @@ class ProcessEnds:
         return code
 
     def _printed_after(self, status: int | None) -> str:
-        return self._supervision.last_line() if status else ""
+        return self._stage.supervision.last_line() if status else ""
 
     # Waiting
 
@@ -141,21 +134,21 @@ class ProcessEnds:
         """
         wait_until(process.has_ended, within)
         process.disconnect()
-        if not self._supervision.is_started:
+        if not self._stage.supervision.is_started:
             return None
-        if process is self._actors.owner.process:
+        if process is self._stage.owner.process:
             wait_until(lambda: self._owner_status() is not None, within)
             return self.exit_code(self._owner_status())
-        if not self._actors.owner.is_alive():
+        if not self._stage.owner.is_alive():
             return None
-        deadline = within + self._timeouts.answer
-        status: int | None = self._actors.owner.run_in_started(
+        deadline = within + self._stage.timeouts.answer
+        status: int | None = self._stage.owner.run_in_started(
             deadline, Actor.join, process.name, within
         )
         return self.exit_code(status)
 
     def _owner_status(self) -> int | None:
-        return self._supervision.run(Supervisor.status)
+        return self._stage.supervision.run(Supervisor.status)
 
     def wait_for_exit(self, process: Process) -> int | None:
         """Wait for the exit of a process that was asked to leave; return its status.
@@ -163,7 +156,7 @@ class ProcessEnds:
         Raises:
             DeadlineExceeded: the process did not exit in time.
         """
-        with answer_waits.waiting("exit", self._timeouts.answer) as wait:
+        with answer_waits.waiting("exit", self._stage.timeouts.answer) as wait:
             if not wait_until(process.has_ended, prolonged(wait.limit)):
                 late = f"{process.name} did not exit within {wait.limit:g} s"
                 raise DeadlineExceeded(late)

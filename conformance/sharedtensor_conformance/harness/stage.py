@@ -19,7 +19,6 @@ from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
-from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.stage_ledger import (
     Baseline,
     Holdings,
@@ -31,6 +30,7 @@ from sharedtensor_conformance.harness.supervisor import Supervisor
 from sharedtensor_conformance.harness.template import Template
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
+SHARED = Isolation(is_isolated=False)
 SETTLE_TIMEOUT = 2.0
 """Seconds for live processes to release what they dropped."""
 
@@ -43,8 +43,12 @@ class Stage:
         implementation: what the adapter declares.
         configuration: the configuration of its cases.
         template: the process from which owners can be forked.
-        isolation: given for an isolated stage of one case, for tests in which all
-            processes start and end.
+        isolation: of an isolated stage of one case, for tests in which all processes
+            start and end.
+
+    Attributes:
+        reused: the actors whose processes are reused between cases.
+        extra: the peers that were started for one case.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class Stage:
         implementation: Implementation,
         configuration: Configuration,
         template: Template,
-        isolation: Isolation | None = None,
+        isolation: Isolation = SHARED,
     ) -> None:
         self.name = name
         self.implementation = implementation
@@ -61,27 +65,34 @@ class Stage:
         self.channels = implementation.channels
         self.dtypes = implementation.dtypes
         self.timeouts = Timeouts.of(implementation)
-        self.actors = Actors(self)
-        self.owner, self.peer, self.bystander = self.actors.reused()
-        environment = isolation.environment if isolation else {}
-        self.supervision = Supervision(
-            name, implementation, configuration, environment, template
-        )
+        self.isolation = isolation
+        self.owner = ActorProxy(self, "owner")
+        self.peer = ActorProxy(self, "peer")
+        self.bystander = ActorProxy(self, "bystander")
+        self.reused = (self.owner, self.peer, self.bystander)
+        self.extra: list[ActorProxy] = []
+        self.supervision = Supervision(self, template)
         self.ledger = StageLedger(self.supervision.run, implementation.manager_pattern)
-        self.baseline = Baseline(self.ledger, self.actors.names, lambda: self.kept)
+        self.baseline = Baseline(self.ledger, self.names, lambda: self.kept)
         self.leaks = Leaks()
         self.leak_waits = LeakWaits()
         self.holding_waits = LeakWaits()  # while tensors are held: another matter
-        self.ends = ProcessEnds(self.supervision, self.actors, self.timeouts)
-        self.starter = Starter(
-            self.supervision,
-            self.actors,
-            implementation,
-            configuration,
-            isolation,
-            on_warmed=self.baseline.discard,  # taken anew when the case has ended
-        )
+        self.ends = ProcessEnds(self)
+        self.starter = Starter(self)
         self.isolated: list[Stage] = []
+
+    @property
+    def actors(self) -> tuple[ActorProxy, ...]:
+        """All actors, whether their processes run or not."""
+        return (*self.reused, *self.extra)
+
+    def running(self) -> list[ActorProxy]:
+        """Return the reused actors whose processes run."""
+        return [actor for actor in self.reused if actor.process.wire]
+
+    def names(self) -> dict[int, str]:
+        """Return the names of the reused actors, by pid."""
+        return {actor.pid: actor.name for actor in self.reused}
 
     @property
     def grace(self) -> float:
@@ -110,7 +121,7 @@ class Stage:
 
         The arguments are those of `Isolation`.
         """
-        isolation = Isolation(enter, environment or {}, alone)
+        isolation = Isolation(True, enter, environment or {}, alone)
         isolated = Stage(
             self.name,
             self.implementation,
@@ -195,7 +206,7 @@ class Stage:
         names = self.supervision.run(Supervisor.kill_all)
         for actor in self.actors:
             actor.reset()
-        self.actors.extra.clear()
+        self.extra.clear()
         return set(names)
 
     def start_again(self) -> None:
@@ -204,7 +215,7 @@ class Stage:
 
     def leave_all(self) -> None:
         """Have all reused processes end normally, the owner last."""
-        for actor in reversed(self.actors.running()):
+        for actor in reversed(self.running()):
             actor.leave()
 
     def abandon(self) -> None:
@@ -218,7 +229,7 @@ class Stage:
             isolated.close()
         for actor in self.actors:
             actor.reset()
-        self.actors.extra.clear()
+        self.extra.clear()
         self.supervision.close()
         self.starter.reset()
         self.baseline.discard()
@@ -228,7 +239,7 @@ class Stage:
 
     def drop_all(self) -> None:
         """Drop every tensor of the reused actors."""
-        for actor in self.actors.running():
+        for actor in self.running():
             actor.run_in_started(0, Actor.drop_all)
 
     def end_extra(self) -> None:
@@ -236,7 +247,7 @@ class Stage:
 
         Messages that they put and nobody received are no longer in flight.
         """
-        extra = self.actors.extra
+        extra = self.extra
         while extra:
             actor = extra[-1]  # until it has ended, for `close`
             if actor.is_alive():
@@ -254,7 +265,7 @@ class Stage:
         Temporary files of cases that start their own processes do not count, because a
         process that a test kills cannot remove them.
         """
-        counts_files = not self.actors.extra
+        counts_files = not self.extra
         self.end_extra()
         self.drop_all()
         if not self.baseline.is_taken:

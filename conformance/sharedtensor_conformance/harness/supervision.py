@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness import stage_folder, supervisor, wire
-from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.supervisor_client import (
+    ONE_THREAD,
     Supervisor,
+    job_of,
     last_line,
     start_clean,
 )
 from sharedtensor_conformance.harness.template import OWNER, Template
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage import Stage
 
 Result = TypeVar("Result")
 
@@ -31,25 +33,12 @@ class Supervision:
     It can be started again when it was closed.
 
     Args:
-        name: the adapter's name.
-        implementation: what the adapter declares.
-        configuration: the configuration of the processes.
-        environment: additional environment variables for them.
+        stage: whose processes these are.
         template: the process from which owners can be forked.
     """
 
-    def __init__(
-        self,
-        name: str,
-        implementation: Implementation,
-        configuration: Configuration,
-        environment: Mapping[str, str],
-        template: Template,
-    ) -> None:
-        self.name = name
-        self.implementation = implementation
-        self.configuration = configuration
-        self.environment = environment
+    def __init__(self, stage: Stage, template: Template) -> None:
+        self.stage = stage
         self.template = template
         self.folder: Path | None = None
         self.private = False
@@ -77,38 +66,30 @@ class Supervision:
         root = stage_folder.new_path()
         self.folder = Path(root)
         # What reads its environment while it is imported has to see these variables.
-        forked = not self.environment and self.template.is_ready()
+        forked = not self.stage.isolation.environment and self.template.is_ready()
         start = self.template.start_supervisor if forked else start_clean
-        self._supervisor = Supervisor(
-            self._job(root), self.implementation.patience, start
-        )
+        timeout = self.stage.implementation.patience
+        self._supervisor = Supervisor(self._job(root), timeout, start)
         hello = self.run(supervisor.Supervisor.hello)
         self.private = hello["private"]
         return int(hello["owner"])
 
     def _job(self, root: str) -> dict[str, Any]:
+        implementation = self.stage.implementation
         setting = Setting(
-            self.name,
-            self.configuration.strategy,
-            self.implementation.channels,
+            self.stage.name,
+            self.stage.configuration.strategy,
+            implementation.channels,
             stage_folder.control(root),
-            self.implementation.preload,
+            implementation.preload,
         )
-        environment = {
-            "OMP_NUM_THREADS": "1",
-            **os.environ,
-            **setting.environment(),
-            "TMPDIR": stage_folder.temporary(root),
-            **self.environment,
-        }
-        return {
-            "argv": [sys.executable, "-m", OWNER],
-            "environment": environment,
-            "root": root,
-            "pattern": self.implementation.segment_pattern,
-            "manager": self.implementation.manager_pattern,
-            "private": True,
-        }
+        return job_of(
+            root,
+            [sys.executable, "-m", OWNER],
+            {**ONE_THREAD, **setting.environment(), **self.stage.isolation.environment},
+            implementation.segment_pattern,
+            implementation.manager_pattern,
+        )
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call a function in the supervisor, which is its first argument.
@@ -132,7 +113,7 @@ class Supervision:
         assert self._supervisor is not None, "it was started"
         listener = self._supervisor.listener
         listener.settimeout(0.05)
-        timeout = self.implementation.patience
+        timeout = self.stage.implementation.patience
         deadline = wire.after(timeout)
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):

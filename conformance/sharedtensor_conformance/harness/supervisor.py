@@ -11,7 +11,7 @@ owner as a child of this process, two more arguments follow: the pid of the owne
 how ``/dev/shm`` was made private (`Way`). When the folder is made, pytest listens in
 it. All other data is in the next message, because every user may read a command line:
 a JSON object with ``argv``, ``environment``, ``root`` (the folder), ``pattern`` (of
-segments), ``manager`` (pattern of its command) and ``private``.
+segments) and ``manager`` (pattern of its command).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Supervisor:
         if adopted:
             self.owner, way = adopted
         else:
-            way = private_shm.best_way() if job["private"] else Way.NONE
+            way = private_shm.best_way()
             before = capabilities.current()
             private_shm.mount(way)
             capabilities.limit_programs(before)

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -52,6 +52,36 @@ class SupervisorProcess(Protocol):
 
 Start = Callable[[dict[str, Any]], tuple[SupervisorProcess, wire.Wire]]
 """Starts the process of a supervisor, for a job; returns it and a wire to it."""
+
+
+ONE_THREAD = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+"""An environment variable: idle threads of linear algebra take processor time."""
+
+
+def job_of(
+    root: str,
+    argv: list[str],
+    variables: Mapping[str, str],
+    segments: str = "",
+    managers: str = "",
+) -> dict[str, Any]:
+    """Return what a supervisor needs to know, see ``supervisor.py``.
+
+    Args:
+        root: the folder of the stage.
+        argv: the command of the owner.
+        variables: its environment variables, in addition to those of this process.
+        segments: the pattern of the names of segments.
+        managers: the pattern of the command lines of managers.
+    """
+    variables = {"TMPDIR": stage_folder.temporary(root), **variables}
+    return {
+        "argv": argv,
+        "environment": os.environ | variables,
+        "root": root,
+        "pattern": segments,
+        "manager": managers,
+    }
 
 
 def start_clean(job: dict[str, Any]) -> tuple[SupervisorProcess, wire.Wire]:

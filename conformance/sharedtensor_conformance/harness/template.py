@@ -20,7 +20,11 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness import preloading, stage_folder, wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.setting import Setting
-from sharedtensor_conformance.harness.supervisor_client import COMMAND, kill_marked
+from sharedtensor_conformance.harness.supervisor_client import (
+    COMMAND,
+    ONE_THREAD,
+    kill_marked,
+)
 
 OWNER = "sharedtensor_conformance.harness.owner"
 """The main program of an owner, and of a template."""
@@ -125,8 +129,8 @@ class Template:
     def _environment(self) -> dict[str, str]:
         setting = Setting.of_template(self.name)
         return {
-            "OMP_NUM_THREADS": "1",
             **os.environ,
+            **ONE_THREAD,
             **setting.environment(),
             preloading.STAGE_VARIABLE: self._mark.ljust(
                 preloading.STAGE_VARIABLE_LENGTH

@@ -107,7 +107,7 @@ class Requester:
         """
         if self.process.wire is None:
             with answer_waits.starting():
-                self.host.starter.ensure(self.process)
+                self.host.starter.ensure(self)
 
     def run(
         self,
