@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.adapter_trial import inspection
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness import inspection, stage_folder
-from sharedtensor_conformance.harness.supervisor_client import (
+from sharedtensor_conformance.harness.remote.wire import Wire, WireClosed, WireTimeout
+from sharedtensor_conformance.harness.supervisor import stage_folder
+from sharedtensor_conformance.harness.supervisor.supervisor_client import (
     Supervisor,
     job_of,
     last_line,
 )
-from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
 
 from bench.exchange import WrongValue
 from bench.measuring import Owner

@@ -20,7 +20,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness.channels import PairChannels
+from sharedtensor_conformance.harness.remote.channels import PairChannels
 
 from bench.rows import Cell, Row
 

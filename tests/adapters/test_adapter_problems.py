@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 from sharedtensor_conformance.adapter import Implementation, fits, problems_of
+from sharedtensor_conformance.adapter_trial.inspection import describe
+from sharedtensor_conformance.adapter_trial.operation_trial import problems_of_calls
 from sharedtensor_conformance.adapters import numpy_copy, reference
 from sharedtensor_conformance.adapters.loader import LoadingError
 from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
-from sharedtensor_conformance.harness.inspection import describe
-from sharedtensor_conformance.harness.operation_trial import problems_of_calls
-from sharedtensor_conformance.harness.outcomes import HarnessFault
-from sharedtensor_conformance.harness.supervisor_client import Supervisor
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
+from sharedtensor_conformance.harness.supervisor.supervisor_client import Supervisor
 
 GOOD = replace(numpy_copy.conformance_adapter, dtypes=("float32",))
 

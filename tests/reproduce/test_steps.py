@@ -80,7 +80,7 @@ def test_requests_are_lines_in_their_order_and_objects_have_names():
     ]
 
 
-ACTOR = "sharedtensor_conformance.harness.actor:Actor."
+ACTOR = "sharedtensor_conformance.harness.remote.actor:Actor."
 
 
 def run(place, *given, **details):

@@ -6,7 +6,7 @@ The cases that need the user are run, and all others count as passed.
 from __future__ import annotations
 
 from sharedtensor_conformance.chapters import test_sec
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.plugin.runner import Runner
 from sharedtensor_conformance.report.verdicts import Need, Verdict

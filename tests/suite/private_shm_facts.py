@@ -26,15 +26,15 @@ from sharedtensor_conformance.chapters import (
 )
 from sharedtensor_conformance.chapters.env_actions import mount_own_shm
 from sharedtensor_conformance.chapters.shared_steps import confine
-from sharedtensor_conformance.harness import (
+from sharedtensor_conformance.harness.case.matrix import Configuration
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.harness.kernel import (
     capabilities,
     private_shm,
     process_tree,
 )
-from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.outcomes import NotRun
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.template import Template
+from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.harness.supervisor.template import Template
 from sharedtensor_conformance.report.verdicts import Need
 
 SET_DUMPABLE, DROP_BOUNDING = 4, 24  # prctl(2)

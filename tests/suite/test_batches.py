@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from planned_cases import FORK, SPAWN, planned
 from sharedtensor_conformance.adapters.loader import load_implementation
-from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.harness.case.matrix import Selection
 from sharedtensor_conformance.plugin.batches import (
     BATCHES_PER_WORKER,
     MIN_BATCH_SECONDS,

@@ -11,7 +11,7 @@ import re
 import pytest
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.matrix import Selection, matches, may_match
+from sharedtensor_conformance.harness.case.matrix import Selection, matches, may_match
 from sharedtensor_conformance.plugin.enumeration import all_cases
 
 PLAIN = "--impl=miniatures:plain"

@@ -17,19 +17,21 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness import (
-    ledger,
+from sharedtensor_conformance.harness.case.matrix import Configuration
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.ledger import ledger
+from sharedtensor_conformance.harness.remote import wire
+from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.harness.supervisor.supervisor import (
+    Supervisor,
     preloading,
-    process_tree,
     stage_folder,
-    wire,
 )
-from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.outcomes import HarnessFault
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.supervisor import Supervisor
-from sharedtensor_conformance.harness.supervisor_client import processes_with_mark
-from sharedtensor_conformance.harness.template import Template
+from sharedtensor_conformance.harness.supervisor.supervisor_client import (
+    processes_with_mark,
+)
+from sharedtensor_conformance.harness.supervisor.template import Template
 from suites import NOTHING_LEFT
 
 SPAWN = Configuration("file_descriptor", "spawn")
@@ -89,7 +91,9 @@ def test_parent_of_the_owner_is_its_supervisor(stage):
 def test_owner_looks_like_one_from_a_clean_interpreter(stage):
     stage.owner.ensure_started()
     pid = stage.owner.pid
-    assert process_tree.command(pid).endswith("sharedtensor_conformance.harness.owner")
+    assert process_tree.command(pid).endswith(
+        "sharedtensor_conformance.harness.stage.owner"
+    )
     assert os.getsid(pid) == pid
     targets = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
     log = str(stage.supervision.log)

@@ -13,8 +13,8 @@ from sharedtensor_conformance.chapters.exhaustion_actions import (
     start_interrupting,
     stop_interrupting,
 )
-from sharedtensor_conformance.harness.in_flight import taking
-from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.case.in_flight import taking
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
 
 
 @dataclass

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 Restore = Callable[[], None]
 """A function that returns everything that was taken."""

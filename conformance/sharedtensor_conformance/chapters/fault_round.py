@@ -29,16 +29,17 @@ from sharedtensor_conformance.chapters.shared_steps import (
     leftovers,
     wait_until_receivable,
 )
-from sharedtensor_conformance.harness import process_tree
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.checks import check, eventually, wait_until
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.checks import check, eventually, wait_until
+from sharedtensor_conformance.harness.case.outcomes import (
     ActorDied,
     NotRun,
     RemoteRaised,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, HeldRequest, Remote
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import HeldRequest, Remote
+from sharedtensor_conformance.harness.stage.stage import Stage
 
 VALUES = [11.0, 12.0, 13.0]
 OPERATIONS = ("share", "put", "get", "drop", "last-drop")

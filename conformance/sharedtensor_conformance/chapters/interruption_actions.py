@@ -22,8 +22,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.threads import in_a_child
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.threads import in_a_child
 
 HANDLER_EVENTS = ("call", "c_return")
 """The events of `sys.setprofile` at which a signal handler can run."""

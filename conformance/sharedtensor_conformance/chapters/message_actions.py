@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a

@@ -47,10 +47,10 @@ from sharedtensor_conformance.chapters.shared_steps import (
 from sharedtensor_conformance.chapters.system_changes import require_no_other_cleaner
 from sharedtensor_conformance.chapters.thread_actions import stop_idle_threads
 from sharedtensor_conformance.harness import check, eventually
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.ledger import kinds as kinds_of
-from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
-from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed, DeadlineExceeded
+from sharedtensor_conformance.harness.ledger.ledger import kinds as kinds_of
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.channels import Channel
 
 COMMON_STEPS = (
     *("make", "put", "put", "put", "put", "get", "get", "get"),

@@ -23,14 +23,15 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     take_back,
 )
 from sharedtensor_conformance.harness import check, eventually
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.outcomes import (
     Broken,
     DeadlineExceeded,
     NotRun,
     Unsupported,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
-from sharedtensor_conformance.harness.stage_ledger import Holdings
+from sharedtensor_conformance.harness.ledger.stage_ledger import Holdings
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import Remote
 from sharedtensor_conformance.report.verdicts import Need
 
 LEAK_ROUNDS = 20

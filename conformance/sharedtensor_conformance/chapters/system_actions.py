@@ -10,10 +10,10 @@ import errno
 import os
 import socket
 
-from sharedtensor_conformance.harness import capabilities
-from sharedtensor_conformance.harness.process_tree import SHM
-from sharedtensor_conformance.harness.supervisor import Supervisor
-from sharedtensor_conformance.harness.user_namespace import NOBODY
+from sharedtensor_conformance.harness.kernel import capabilities
+from sharedtensor_conformance.harness.kernel.process_tree import SHM
+from sharedtensor_conformance.harness.kernel.user_namespace import NOBODY
+from sharedtensor_conformance.harness.supervisor.supervisor import Supervisor
 
 _CLOSE_TIMEOUT = 1.0  # seconds; a server that refuses closes the connection sooner
 

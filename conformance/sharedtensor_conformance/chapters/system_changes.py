@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Iterator
 
 from sharedtensor_conformance.chapters import system_actions
-from sharedtensor_conformance.harness import private_shm
-from sharedtensor_conformance.harness.listening import listener
-from sharedtensor_conformance.harness.outcomes import NotRun
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.case.listening import listener
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.harness.kernel import private_shm
+from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.report.verdicts import Need
 
 

@@ -14,7 +14,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
-from sharedtensor_conformance.harness.outcomes import Unsupported
+from sharedtensor_conformance.harness.case.outcomes import Unsupported
 
 MODULE_LEVEL = "module"
 """In place of a start method: use the functions of the module, not of a context."""

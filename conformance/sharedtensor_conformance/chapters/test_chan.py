@@ -59,10 +59,10 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_kept,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.threads import (
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.channels import Channel
+from sharedtensor_conformance.harness.remote.threads import (
     answer_of_thread,
     in_a_thread,
     start_waiting,

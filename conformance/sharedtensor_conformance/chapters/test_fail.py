@@ -24,8 +24,8 @@ from sharedtensor_conformance.chapters.shared_steps import (
 )
 from sharedtensor_conformance.chapters.system_changes import limited_shm
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.harness.remote.channels import Channel
 from sharedtensor_conformance.report.verdicts import Need
 
 LENGTH = 4096

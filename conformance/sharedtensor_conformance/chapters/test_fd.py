@@ -28,8 +28,8 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_and_return,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.matrix import layouts_of
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case.matrix import layouts_of
+from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import Need
 
 TENSORS_HELD = 6

@@ -30,9 +30,9 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     share_each,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.matrix import layouts_of
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.case.matrix import layouts_of
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 TIME_TO_NOTICE = 3.0
 """The number of seconds in which whoever removes names should notice a death."""

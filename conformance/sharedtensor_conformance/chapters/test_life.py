@@ -66,18 +66,12 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     positions_with_wrong_first_value,
     positions_with_wrong_values,
 )
-from sharedtensor_conformance.harness import (
-    attempt,
-    check,
-    clause,
-    eventually,
-    refusal,
-    wire,
-)
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.checks import tally
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.case.checks import tally
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote import wire
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.channels import Channel
 
 MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""

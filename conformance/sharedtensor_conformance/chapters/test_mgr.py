@@ -36,16 +36,11 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     make_many,
     share_each,
 )
-from sharedtensor_conformance.harness import (
-    attempt,
-    check,
-    clause,
-    eventually,
-    process_tree,
-)
-from sharedtensor_conformance.harness.outcomes import Unsupported
-from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.stage_folder import folder_for_sockets
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.harness.case.outcomes import Unsupported
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.supervisor.stage_folder import folder_for_sockets
 
 LONGEST_ADDRESS = 107
 """The number of bytes of a path that fit into the address of a socket: unix(7)."""

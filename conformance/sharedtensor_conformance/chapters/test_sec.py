@@ -28,7 +28,7 @@ from sharedtensor_conformance.chapters.system_changes import (
 )
 from sharedtensor_conformance.chapters.tensor_actions import make_long, make_many
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.outcomes import Unsupported
+from sharedtensor_conformance.harness.case.outcomes import Unsupported
 
 GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 NAME_COUNT = 20

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.case.marking import Marking
+from sharedtensor_conformance.harness.case.matrix import Configuration
 
 BATCH = pytest.StashKey[int]()
 BATCH_SUFFIX = re.compile(r"@(\d+)(?=[-\]])")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.case.marking import Marking
+from sharedtensor_conformance.harness.case.matrix import Configuration
 from sharedtensor_conformance.plugin.batching import (
     groups_of,
     in_each_batch,

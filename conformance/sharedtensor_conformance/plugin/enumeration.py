@@ -20,8 +20,8 @@ from typing import Any
 from sharedtensor_conformance import chapters
 from sharedtensor_conformance.adapter import LONG_PROFILES, Implementation
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import (
+from sharedtensor_conformance.harness.case.marking import Marking
+from sharedtensor_conformance.harness.case.matrix import (
     DIRECTIONS,
     LAYOUTS,
     Configuration,

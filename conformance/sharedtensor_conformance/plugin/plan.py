@@ -8,7 +8,7 @@ from functools import cached_property
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.matrix import Selection, matches
+from sharedtensor_conformance.harness.case.matrix import Selection, matches
 from sharedtensor_conformance.plugin.durations import Durations, load_durations
 from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
 from sharedtensor_conformance.plugin.one_per_clause import one_per_clause

@@ -19,7 +19,7 @@ import pytest
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.harness.case.matrix import Selection
 from sharedtensor_conformance.plugin.cases import is_case
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.parts import Parts, case_in

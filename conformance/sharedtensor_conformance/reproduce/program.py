@@ -12,7 +12,7 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
-from sharedtensor_conformance.harness import actor
+from sharedtensor_conformance.harness.remote import actor
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.reproduce.copying import SUITE, Copier
 from sharedtensor_conformance.reproduce.sources import Unreplayable, read_source

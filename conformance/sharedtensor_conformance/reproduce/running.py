@@ -20,9 +20,12 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.api import suite_command
 from sharedtensor_conformance.bounded_run import Result, run
-from sharedtensor_conformance.harness import stage_folder
-from sharedtensor_conformance.harness.checks import wait_until
-from sharedtensor_conformance.harness.supervisor_client import Supervisor, job_of
+from sharedtensor_conformance.harness.case.checks import wait_until
+from sharedtensor_conformance.harness.supervisor import stage_folder
+from sharedtensor_conformance.harness.supervisor.supervisor_client import (
+    Supervisor,
+    job_of,
+)
 from sharedtensor_conformance.report.records import Report, ReportError, read_report
 from sharedtensor_conformance.reproduce import recording
 from sharedtensor_conformance.reproduce.sources import Unreplayable

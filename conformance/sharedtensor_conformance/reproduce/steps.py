@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sharedtensor_conformance import adapter
-from sharedtensor_conformance.harness import actor, wire
+from sharedtensor_conformance.harness.remote import actor, wire
 from sharedtensor_conformance.reproduce.sources import Unreplayable
 
 Event = dict[str, Any]

@@ -1,0 +1,23 @@
+"""The main program of an owner, which ``python -m`` runs.
+
+With `--template` it is a template process, from which owners are forked.
+
+Under spawn and forkserver, a child imports this module again before it unpickles its
+arguments. At that moment a mutant has to be applied in the child, too.
+"""
+
+from sharedtensor_conformance.harness.remote.setting import Setting
+
+if __name__ == "__mp_main__":
+    Setting.from_environment().apply_mutant()
+
+if __name__ == "__main__":
+    import sys
+
+    from sharedtensor_conformance.harness.remote.actor import owner_main
+    from sharedtensor_conformance.harness.supervisor import preloading
+
+    if sys.argv[1:2] == [preloading.TEMPLATE_OPTION]:
+        preloading.main(owner_main)
+    else:
+        owner_main()
