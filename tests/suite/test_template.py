@@ -17,7 +17,9 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.case.matrix import Configuration
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
 from sharedtensor_conformance.harness.case.outcomes import HarnessFault
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.ledger import ledger

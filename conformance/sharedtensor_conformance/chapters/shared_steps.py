@@ -68,7 +68,7 @@ def judging(*clauses: str) -> Iterator[None]:
 def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
     """Return the sender and the receiver on the isolated stage `fresh`.
 
-    `direction` is one of `matrix.DIRECTIONS`.
+    `direction` is one of `axes.DIRECTIONS`.
     """
     owner, peer = fresh.owner, fresh.peer
     return (owner, peer) if direction == "to_peer" else (peer, owner)

@@ -4,7 +4,10 @@ from sharedtensor_conformance.chapters.message_actions import offer, unpicklable
 from sharedtensor_conformance.chapters.process_actions import set_variable, variable
 from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.case.matrix import LAYOUTS, permitted_layouts
+from sharedtensor_conformance.harness.case.axes import (
+    LAYOUTS,
+    permitted_layouts,
+)
 from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.harness.remote.channels import Channel
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE

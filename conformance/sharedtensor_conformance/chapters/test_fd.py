@@ -28,7 +28,9 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_and_return,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.case.matrix import layouts_of
+from sharedtensor_conformance.harness.case.axes import (
+    layouts_of,
+)
 from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import Need
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.case.matrix import (
-    PREFERRED_METHODS,
+from sharedtensor_conformance.harness.case.axes import (
     Configuration,
-    Selection,
 )
 from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.plugin.matrix import (
+    PREFERRED_METHODS,
+    Selection,
+)
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.plugin.watchdog import Watchdog
 

@@ -72,7 +72,7 @@ class NotRun(Exception):
 class Unsupported(Exception):
     """The implementation has nothing that the clause is about, so it cannot break it.
 
-    Missing claims are found before a case is run, in `matrix`.
+    Missing claims are found before a case is run.
     """
 
 
