@@ -93,9 +93,7 @@ def test_parent_of_the_owner_is_its_supervisor(stage):
 def test_owner_looks_like_one_from_a_clean_interpreter(stage):
     stage.owner.ensure_started()
     pid = stage.owner.pid
-    assert process_tree.command(pid).endswith(
-        "sharedtensor_conformance.harness.stage.owner"
-    )
+    assert process_tree.command(pid).endswith("sharedtensor_conformance.harness.owner")
     assert os.getsid(pid) == pid
     targets = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
     log = str(stage.supervision.log)

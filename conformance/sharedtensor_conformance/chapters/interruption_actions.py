@@ -162,12 +162,13 @@ def _share_module(actor: Actor, module: Any) -> Callable[[], object]:
 
 
 def _put(actor: Actor, to: str, channel: str, payload: Any) -> Callable[[], object]:
-    pair, encode = actor.pair_with(to, channel), actor.operations.encode
+    own = actor.pair_with(to, channel).of(actor.name, channel)
+    encode = actor.operations.encode
 
     def put() -> None:
         many = isinstance(payload, list)
         message = [encode(each) for each in payload] if many else encode(payload)
-        pair.put(actor.name, channel, message)
+        own.put(message)
 
     return put
 

@@ -127,8 +127,9 @@ def sending_when_pickled(actor: Actor, to: str, channel: str, payload: Any) -> A
     It may be pickled in another thread, or at the end of the process. So it holds the
     encoded message and the channels.
     """
-    message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
-    return SendsWhenPickled(lambda: pair.put(actor.name, channel, message))
+    message = actor.outgoing(payload)
+    own = actor.pair_with(to, channel).of(actor.name, channel)
+    return SendsWhenPickled(lambda: own.put(message))
 
 
 def makes_when_pickled(actor: Actor, values: list[Any]) -> Any:

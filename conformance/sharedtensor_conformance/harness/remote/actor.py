@@ -14,7 +14,7 @@ import socket
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from sharedtensor_conformance.adapter import Layout, fits
 from sharedtensor_conformance.harness.case.checks import wait_until
@@ -24,6 +24,8 @@ from sharedtensor_conformance.harness.remote.marks import starts_processes
 from sharedtensor_conformance.harness.remote.payloads import map_leaves
 from sharedtensor_conformance.harness.remote.setting import Setting
 from sharedtensor_conformance.sanitize import printable
+
+Result = TypeVar("Result")
 
 PRELOADED = "sharedtensor_conformance.harness.remote.preloaded"
 """The module that imports the implementation in a fork server."""
@@ -126,7 +128,7 @@ class Actor:
         self.forked_from = 0
         self.objects: dict[str, Any] = {}
         self.object_count = 0
-        self.pairs: dict[str, PairChannels] = {}
+        self.pairs: dict[frozenset[str], PairChannels] = {}
         self.channels: dict[str, Channel] = {}
         self.children: dict[str, Any] = {}
         self.operations: Any = None
@@ -321,31 +323,25 @@ class Actor:
 
     def put(self, to: str, channel: str, payload: Any) -> None:
         """Put a payload on a channel to another actor."""
-        message = self.outgoing(payload)
-        pair = self.pair_with(to, channel)
-        with from_implementation():
-            pair.put(self.name, channel, message)
+        self.put_on(self.pair_with(to, channel).of(self.name, channel), payload)
 
     def get(self, sender: str, channel: str) -> Any:
         """Return the next payload from another actor."""
-        pair = self.pair_with(sender, channel)
-        with from_implementation():
-            message = pair.get(self.name, channel)
-        return self.incoming(message)
+        return self.get_from(self.pair_with(sender, channel).of(sender, channel))
 
     def has_message(self, sender: str, channel: str) -> bool:
         """Return whether a message from another actor can be received."""
-        pair = self.pair_with(sender, channel)
-        with from_implementation():
-            return pair.has_message(self.name, channel)
+        own = self.pair_with(sender, channel).of(sender, channel)
+        return self.use_channel(own, Channel.has_message)
 
     def pair_with(self, other: str, channel: str) -> PairChannels:
         """Return the channels between this actor and another, `channel` among them."""
         if channel not in self.setting.channels:
             raise Mistake(f"the channel {channel!r} is not claimed")
-        if other not in self.pairs:
-            raise Mistake(f"{self.name} has no channels with {other}")
-        return self.pairs[other]
+        try:
+            return self.pairs[frozenset((self.name, other))]
+        except KeyError:
+            raise Mistake(f"{self.name} has no channels with {other}") from None
 
     @starts_processes
     def open_channel(self, kind: str, method: str) -> Any:
@@ -374,8 +370,8 @@ class Actor:
         return [self.incoming(message) for message in messages]
 
     def use_channel(
-        self, channel: Any, method: Callable[..., Any], *arguments: Any
-    ) -> Any:
+        self, channel: Any, method: Callable[..., Result], *arguments: Any
+    ) -> Result:
         """Call a method of the class `Channel`, which sends and receives no tensor."""
         with from_implementation():
             return method(channel, *arguments)
@@ -414,18 +410,12 @@ class Actor:
         for one, other in pairs:
             with from_implementation():
                 pair = PairChannels(context, one, other, self.setting.channels)
-            self.pairs[f"{one}|{other}"] = pair
-            if self.name in (one, other):
-                self.pairs[other if self.name == one else one] = pair
+            self.pairs[frozenset((one, other))] = pair
 
     def make_peer(self, name: str, method: str, payload: Any) -> None:
         """Make the process of a peer, with the channels of all its pairs."""
         context = self.context(method)
-        own = {
-            key: pair
-            for key, pair in self.pairs.items()
-            if "|" in key and name in key.split("|")
-        }
+        own = {names: pair for names, pair in self.pairs.items() if name in names}
         # What a forked child inherits is not sent, so it is not encoded either.
         sent = payload if method == "fork" else self.outgoing(payload)
         arguments = (name, self.setting, own, sent, method == "fork")
@@ -445,8 +435,8 @@ class Actor:
 
     def close_pairs(self, name: str) -> None:
         """Close this process's copies of the channels of a peer that has ended."""
-        for key in [k for k in self.pairs if name in k.split("|")]:
-            self.pairs.pop(key).close()
+        for names in [names for names in self.pairs if name in names]:
+            self.pairs.pop(names).close()
         process = self.children.pop(name, None)
         if process is not None and process.exitcode is not None:
             process.close()
@@ -476,7 +466,7 @@ def run(actor: Actor, prepare: Callable[[], None] | None = None) -> None:
 def peer_main(
     name: str,
     setting: Setting,
-    own: dict[str, PairChannels],
+    own: dict[frozenset[str], PairChannels],
     arguments: Any,
     inherits: bool,
 ) -> None:
@@ -487,10 +477,9 @@ def peer_main(
     actor.arguments = arguments
     actor.inherits = inherits
     map_leaves(arguments, actor.keep_channel)
-    for key, pair in own.items():
-        one, other = key.split("|")
+    for pair in own.values():
         pair.close_other_ends(name)
-        actor.pairs[other if name == one else one] = pair
+    actor.pairs = own
     global _current_actor
     _current_actor = actor
     run(actor)

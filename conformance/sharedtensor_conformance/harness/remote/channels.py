@@ -8,67 +8,10 @@ from __future__ import annotations
 
 import queue
 import time
+from copy import copy
 from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
-
-
-class PairChannels:
-    """All channels between the actors `one` and `other`, in both directions.
-
-    It is made in the owner, and the peers get it as a process argument, as
-    `multiprocessing` requires.
-    """
-
-    def __init__(
-        self, context: Any, one: str, other: str, channels: tuple[str, ...]
-    ) -> None:
-        self.queues: dict[tuple[str, str], Any] = {}
-        self.pipe: dict[str, Any] = {}
-        for receiver in (one, other):
-            if "queue" in channels:
-                self.queues[receiver, "queue"] = context.Queue()
-            if "simple_queue" in channels:
-                self.queues[receiver, "simple_queue"] = context.SimpleQueue()
-        if "pipe" in channels:
-            self.pipe = dict(zip((one, other), context.Pipe(), strict=True))
-
-    def put(self, sender: str, channel: str, message: object) -> None:
-        """Send `message` from `sender` to the other actor."""
-        if channel == "pipe":
-            self.pipe[sender].send(message)
-            return
-        (to_other,) = (
-            own
-            for (receiver, kind), own in self.queues.items()
-            if kind == channel and receiver != sender
-        )
-        to_other.put(message)
-
-    def get(self, receiver: str, channel: str) -> Any:
-        """Return the next message for `receiver`."""
-        if channel == "pipe":
-            return self.pipe[receiver].recv()
-        return self.queues[receiver, channel].get()
-
-    def has_message(self, receiver: str, channel: str) -> bool:
-        """Return whether a message for `receiver` can be received."""
-        if channel == "pipe":
-            return bool(self.pipe[receiver].poll(0))
-        return not self.queues[receiver, channel].empty()
-
-    def close_other_ends(self, name: str) -> None:
-        """Close the end of the pipe that belongs to the other actor."""
-        for owner in [owner for owner in self.pipe if owner != name]:
-            self.pipe.pop(owner).close()
-
-    def close(self) -> None:
-        """Close all ends of the channels in this process."""
-        for connection in self.pipe.values():
-            connection.close()
-        for own in self.queues.values():
-            if hasattr(own, "close"):
-                own.close()
 
 
 class Channel:
@@ -218,3 +161,39 @@ class Channel:
         for end in {id(end): end for end in (self.reader, self.writer)}.values():
             if hasattr(end, "close"):
                 end.close()
+
+
+class PairChannels:
+    """All channels between the actors `one` and `other`, in both directions.
+
+    It is made in the owner, and the peers get it as a process argument, as
+    `multiprocessing` requires.
+    """
+
+    def __init__(
+        self, context: Any, one: str, other: str, kinds: tuple[str, ...]
+    ) -> None:
+        self._channels: dict[tuple[str, str], Channel] = {}
+        for sender in (one, other):
+            for kind in kinds:
+                if kind != "pipe":
+                    self._channels[sender, kind] = Channel("", context, kind)
+        if "pipe" in kinds:
+            there = Channel("", context, "duplex_pipe")
+            back = copy(there)
+            back.reader, back.writer = there.writer, there.reader
+            self._channels |= {(one, "pipe"): there, (other, "pipe"): back}
+
+    def of(self, sender: str, kind: str) -> Channel:
+        """Return the channel of this kind on which `sender` sends."""
+        return self._channels[sender, kind]
+
+    def close_other_ends(self, name: str) -> None:
+        """Close the end of the pipe that belongs to the other actor."""
+        if pipe := self._channels.get((name, "pipe")):
+            pipe.close_reader()
+
+    def close(self) -> None:
+        """Close all ends of the channels in this process."""
+        for channel in self._channels.values():
+            channel.close()

@@ -30,7 +30,7 @@ from sharedtensor_conformance.harness.supervisor.supervisor_client import (
     kill_marked,
 )
 
-OWNER = "sharedtensor_conformance.harness.stage.owner"
+OWNER = "sharedtensor_conformance.harness.owner"
 """The main program of an owner, and of a template."""
 
 

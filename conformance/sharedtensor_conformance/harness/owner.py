@@ -1,4 +1,4 @@
-"""The main program of an owner, which ``python -m`` runs.
+"""The main program of an owner: ``python -m sharedtensor_conformance.harness.owner``.
 
 With `--template` it is a template process, from which owners are forked.
 
