@@ -25,10 +25,12 @@ from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.ledger import ledger
 from sharedtensor_conformance.harness.remote import wire
 from sharedtensor_conformance.harness.stage.stage import Stage
-from sharedtensor_conformance.harness.supervisor.supervisor import (
-    Supervisor,
+from sharedtensor_conformance.harness.supervisor import (
     preloading,
     stage_folder,
+)
+from sharedtensor_conformance.harness.supervisor.supervisor import (
+    Supervisor,
 )
 from sharedtensor_conformance.harness.supervisor.supervisor_client import (
     processes_with_mark,
