@@ -7,7 +7,6 @@ Owner and peers run the same loop. Calls of the implementation go through
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import re
 import socket
@@ -26,9 +25,6 @@ from sharedtensor_conformance.harness.remote.setting import Setting
 from sharedtensor_conformance.sanitize import printable
 
 Result = TypeVar("Result")
-
-PRELOADED = "sharedtensor_conformance.harness.remote.preloaded"
-"""The module that imports the implementation in a fork server."""
 
 MODULE = "module"
 """Used in place of a start method for the drop-in module with its default method."""
@@ -149,11 +145,6 @@ class Actor:
         gc.freeze()  # what was imported is not searched again after each case
         return {"pid": os.getpid()}
 
-    def preload_fork_servers(self) -> None:
-        """Make the fork server of this process import the implementation once."""
-        if self.setting.preload:
-            multiprocessing.set_forkserver_preload([PRELOADED])
-
     def serve(self) -> None:
         """Answer requests until the controller closes the connection or sends leave."""
         sock = socket.socket(socket.AF_UNIX)
@@ -213,6 +204,8 @@ class Actor:
         """Return the object of a reference, or the layout that it describes."""
         if "channel" in data:
             return self.channel(data["channel"])
+        if "key" in data:
+            return data["key"]
         if "function" in data:
             return wire.function_at(data["function"])
         if "layout" in data:
@@ -512,10 +505,8 @@ def forget_parent() -> int:
     return parent.pid
 
 
-def owner_main() -> None:
+def owner_main(setting: Setting) -> None:
     """Run an owner: the main program of a stage."""
     global _current_actor
-    setting = Setting.from_environment()
     _current_actor = Actor("owner", setting)
-    _current_actor.preload_fork_servers()
     run(_current_actor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -271,8 +271,10 @@ class Requester:
                 return {"layout": asdict(value)}
             case ChannelProxy():
                 return {"channel": value.name}
+            case Key():
+                return {"key": value.name}
             case Remote() if value.actor is self:
-                return {"reference": value.key}
+                return {"reference": value.key.name}
             case Remote():
                 whose = value.actor.name
                 raise HarnessFault(f"{whose}'s object was given to {self.name}")
@@ -365,6 +367,13 @@ class Pending:
         return status(self.actor.pid)["State"].startswith("S")
 
 
+@dataclass(frozen=True)
+class Key:
+    """What a process calls an object of its own: sent, it stands for the name alone."""
+
+    name: str
+
+
 class Remote:
     """An object of the implementation, in the process of an actor.
 
@@ -373,7 +382,7 @@ class Remote:
 
     def __init__(self, actor: Requester, key: str) -> None:
         self.actor = actor
-        self.key = key
+        self.key: Any = Key(key)  # where it arrives, a text
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in OPERATIONS:
@@ -456,4 +465,5 @@ class ChannelProxy:
 
     def drop(self, actor: Requester) -> None:
         """Make an actor forget the channel."""
-        actor.run(Actor.drop_channel, self.name)
+        name: Any = Key(self.name)
+        actor.run(Actor.drop_channel, name)
