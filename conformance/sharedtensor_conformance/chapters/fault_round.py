@@ -23,6 +23,7 @@ from sharedtensor_conformance.chapters.fault_table import (
     SHORTAGES,
     Cell,
 )
+from sharedtensor_conformance.chapters.held_requests import HeldRequest
 from sharedtensor_conformance.chapters.shared_steps import (
     PROMPT_EXIT,
     check_shared_memory,
@@ -38,7 +39,7 @@ from sharedtensor_conformance.harness.case.outcomes import (
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.remote.actor import Actor
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
-from sharedtensor_conformance.harness.remote.calls import HeldRequest, Remote
+from sharedtensor_conformance.harness.remote.calls import Remote
 from sharedtensor_conformance.harness.stage.stage import Stage
 
 VALUES = [11.0, 12.0, 13.0]

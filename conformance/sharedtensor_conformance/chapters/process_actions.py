@@ -182,3 +182,8 @@ def new_semaphore(actor: Actor, method: str) -> Any:
 def raise_on_sigint(actor: Actor) -> None:
     """Let SIGINT raise `KeyboardInterrupt` in this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def forked_from(actor: Actor) -> int:
+    """Return the pid of the actor that this process was forked from, or 0."""
+    return actor.forked_from

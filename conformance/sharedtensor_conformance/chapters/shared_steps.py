@@ -221,7 +221,7 @@ def share_in_another_program(stage: Any) -> None:
     gone = lambda: not stage.ledger.processes()  # noqa: E731
     eventually(gone, "no process is left", within=stage.grace)
     stage.kill_all()
-    stage.start_again()
+    stage.starter.start_again()
     share_once_more(stage, stage.owner)
     stage.leave_all()
 

@@ -391,7 +391,7 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
             sender.put([tensor, sender.make([number, 3])], receiver)
         left = fresh.kill_all()
         check.equal(fresh.ledger.processes(), {}, "no process is left")
-        fresh.start_again()
+        fresh.starter.start_again()
         for number, (sender, receiver) in enumerate(all_pairs(fresh)):
             for channel in fresh.implementation.channels:
                 tensor = sender.make([number, 4, 5])

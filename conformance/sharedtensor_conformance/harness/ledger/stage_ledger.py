@@ -10,11 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharedtensor_conformance.harness.case.checks import shortened_repr
 from sharedtensor_conformance.harness.case.listening import listener
 from sharedtensor_conformance.harness.case.outcomes import LeftBehind
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage.supervision import Supervision
 from sharedtensor_conformance.harness.ledger import ledger
 from sharedtensor_conformance.harness.ledger.leaks import (
     COUNTED_RESOURCES,
@@ -22,31 +25,26 @@ from sharedtensor_conformance.harness.ledger.leaks import (
     Growth,
 )
 
-Run = Callable[..., Any]
-"""Has the supervisor call a function, and returns the result."""
-
 
 class StageLedger:
     """The resources of the processes of a stage, as the supervisor counts them.
 
     Args:
-        run: has the supervisor call a function.
+        supervision: has the supervisor call functions.
         manager_pattern: the pattern of the command lines of managers.
     """
 
-    def __init__(self, run: Run, manager_pattern: str) -> None:
-        self._run = run
+    def __init__(self, supervision: Supervision, manager_pattern: str) -> None:
+        self._supervision = supervision
         self._manager_pattern = manager_pattern
 
     def read(self) -> dict[str, Any]:
         """Return the resources of all processes of the stage."""
-        found: dict[str, Any] = self._run(ledger.snapshot)
-        return found
+        return self._supervision.run(ledger.snapshot)
 
     def overview(self) -> dict[str, Any]:
         """Return the command lines of all processes by pid, and all names."""
-        found: dict[str, Any] = self._run(ledger.overview)
-        return found
+        return self._supervision.run(ledger.overview)
 
     def segments(self) -> set[str]:
         """Return the names of the implementation's files in ``/dev/shm``."""
@@ -60,8 +58,7 @@ class StageLedger:
 
     def segment_status(self, name: str) -> dict[str, int]:
         """Return mode, uid and size of a segment."""
-        found: dict[str, int] = self._run(ledger.segment_status, name)
-        return found
+        return self._supervision.run(ledger.segment_status, name)
 
     def named_files(self) -> set[str]:
         """Return the files with these names, by `ledger.identity`."""
@@ -69,8 +66,7 @@ class StageLedger:
 
     def sizes_of_files(self) -> dict[str, int]:
         """Return the sizes of these files, by `ledger.identity`."""
-        found: dict[str, int] = self._run(ledger.sizes)
-        return found
+        return self._supervision.run(ledger.sizes)
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of the stage, by pid."""
@@ -79,8 +75,7 @@ class StageLedger:
 
     def details(self, pid: int) -> dict[str, list[str]]:
         """Return the targets of a process's descriptors and its sockets' paths."""
-        found: dict[str, list[str]] = self._run(ledger.details, pid)
-        return found
+        return self._supervision.run(ledger.details, pid)
 
     def opened_since(self, before: Counter[str], pid: int) -> str:
         """Return the kinds of descriptors of a process that were not there before.

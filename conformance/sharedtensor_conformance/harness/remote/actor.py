@@ -271,10 +271,6 @@ class Actor:
         if self.call("is_tensor", value):
             self.call("release", value)
 
-    def inherited_from(self) -> int:
-        """Return the pid of the actor that this process was forked from, or 0."""
-        return self.forked_from
-
     def same(self, one: Any, other: Any) -> bool:
         """Return whether both are one object."""
         return one is other

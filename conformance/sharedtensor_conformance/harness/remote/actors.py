@@ -225,10 +225,6 @@ class ActorProxy(Requester):
         """The arguments that this process was started with, as they arrived."""
         return self.run(Actor.own_arguments)
 
-    def has_memory_of(self, parent: ActorProxy) -> bool:
-        """Return whether the process began with what its parent had in memory."""
-        return self.run(Actor.inherited_from) == parent.pid
-
     def leave(self) -> int | None:
         """Make the process end normally; return its exit code."""
         self.start_leaving()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -286,43 +285,6 @@ class Requester:
         return Remote(self, data["reference"])
 
 
-class HeldRequest:
-    """A request whose process may be held at a step of it, until it is told to go on.
-
-    Args:
-        actor: who is asked.
-        request_name: what evidence calls the request.
-        what: the request.
-        arguments: those of the request.
-    """
-
-    def __init__(
-        self, actor: Requester, request_name: str, what: str, arguments: tuple[Any, ...]
-    ) -> None:
-        self.actor = actor
-        self.request_name = request_name
-        actor.ask(what, *arguments)
-        self.first = actor.receive(request_name)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the process came to the step and waits there."""
-        return "at" in self.first
-
-    def go(self, how: str) -> None:
-        """Let the process go on: ``""`` means as if nothing was."""
-        connection = self.actor.process.wire
-        assert connection is not None, "it waits"
-        with suppress(wire.WireClosed):  # it was killed there: `finish` says so
-            connection.send({"go": how})
-
-    def finish(self) -> Any:
-        """Return the answer; the same is raised as by `Requester.run`."""
-        tally.remote_calls += 1
-        last = self.actor.receive(self.request_name) if self.is_held else self.first
-        return self.actor.result(last, self.request_name)
-
-
 class Pending:
     """A call of a function in which an actor waits, for example for a message."""
 
@@ -396,10 +358,6 @@ class Remote:
     def write(self, index: int | tuple[int, ...], value: Any) -> None:
         """Write one element in place."""
         self.actor.operate("write", self, index_tuple(index), value)
-
-    def write_later(self, index: int, value: Any) -> None:
-        """Enqueue a write on the device."""
-        self.actor.operate("write_later", self, index, value)
 
     def same_object_as(self, other: Remote) -> bool:
         """Return whether both are one Python object in their process."""

@@ -74,7 +74,7 @@ class Stage:
         self.reused = (self.owner, self.peer, self.bystander)
         self.extra: list[ActorProxy] = []
         self.supervision = Supervision(self, template)
-        self.ledger = StageLedger(self.supervision.run, implementation.manager_pattern)
+        self.ledger = StageLedger(self.supervision, implementation.manager_pattern)
         self.baseline = Baseline(self.ledger, self.names, lambda: self.kept)
         self.leaks = Leaks()
         self.leak_waits = LeakWaits()
@@ -210,10 +210,6 @@ class Stage:
             actor.reset()
         self.extra.clear()
         return set(names)
-
-    def start_again(self) -> None:
-        """Start another owner in the environment of the killed processes."""
-        self.starter.start_again()
 
     def leave_all(self) -> None:
         """Have all reused processes end normally, the owner last."""
