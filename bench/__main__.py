@@ -21,7 +21,7 @@ from sharedtensor_conformance.cli.command import (
     listed,
     positive,
 )
-from sharedtensor_conformance.harness.outcomes import HarnessFault
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
 
 from bench.driver import CannotStart, Driver, MeasurementFailed
 from bench.results import (

@@ -18,10 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.adapter_trial import inspection
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness import inspection, stage_folder
-from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
-from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
+from sharedtensor_conformance.harness.remote.wire import Wire, WireClosed, WireTimeout
+from sharedtensor_conformance.harness.supervisor import stage_folder
+from sharedtensor_conformance.harness.supervisor.supervisor_client import (
+    Supervisor,
+    job_of,
+    last_line,
+)
 
 from bench.exchange import WrongValue
 from bench.measuring import Owner
@@ -113,19 +118,11 @@ class Driver:
         script = SCRIPT.format(self.name, stage_folder.control(root))
         path = filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")])
         variables = {
-            "TMPDIR": stage_folder.temporary(root),
             "PYTHONPATH": os.pathsep.join(path),
             # Otherwise, the time of a child includes the compilation of its imports.
             "PYTHONDONTWRITEBYTECODE": "",
         }
-        return {
-            "argv": [self.interpreter, "-c", script],
-            "environment": os.environ | variables,
-            "root": root,
-            "pattern": "",
-            "manager": "",
-            "private": True,
-        }
+        return job_of(root, [self.interpreter, "-c", script], variables)
 
     def _accept(self, listening: socket.socket) -> socket.socket:
         listening.settimeout(0.2)
@@ -134,7 +131,7 @@ class Driver:
             try:
                 return listening.accept()[0]
             except TimeoutError:
-                if self.supervisor.ask("status") is not None:
+                if self.supervisor.status() is not None:
                     break
         raise CannotStart(f"{self.name!r} cannot be loaded: {self._last_output()}")
 

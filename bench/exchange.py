@@ -20,7 +20,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness.channels import PairChannels
+from sharedtensor_conformance.harness.remote.channels import PairChannels
 
 from bench.rows import Cell, Row
 
@@ -107,19 +107,20 @@ class Receiver:
         self, channel: str, count: int, answered: bool, keeps: bool
     ) -> tuple[float, float]:
         """Receive messages; return the sum of their values and the processor time."""
+        own, answers = self.link.of(OWNER, channel), self.link.of(PEER, channel)
         total, kept, began = 0.0, [], process_time()
         for _ in range(count):
-            content = self.messages.decoded(self.link.get(PEER, channel))
+            content = self.messages.decoded(own.get())
             if keeps:
                 kept.append(content)
             else:
                 total += self.messages.total(content)
             del content  # before the answer, because the drop is part of the round trip
             if answered:
-                self.link.put(PEER, channel, True)
+                answers.put(True)
         used = process_time() - began
         if not answered:
-            self.link.put(PEER, channel, True)
+            answers.put(True)
         self.kept += kept
         return total + self.messages.total(*kept), used
 
@@ -170,7 +171,7 @@ class PeerHandle:
         seconds = self._send(messages, contents, row.answered, channel)
         used = process_time() - began
         if not row.answered:
-            self.link.get(OWNER, channel)
+            self.link.of(PEER, channel).get()
         seconds.append(perf_counter())
         read, used_by_peer = self.control.recv()
         if read != total:
@@ -184,12 +185,13 @@ class PeerHandle:
         self, messages: Messages, contents: list[Any], answered: bool, channel: str
     ) -> list[float]:
         """Send messages; return the time before each of them."""
-        put, get, times = self.link.put, self.link.get, []
+        put = self.link.of(OWNER, channel).put
+        get, times = self.link.of(PEER, channel).get, []
         for content in contents:
             times.append(perf_counter())
-            put(OWNER, channel, messages.encoded(content))
+            put(messages.encoded(content))
             if answered:
-                get(OWNER, channel)
+                get()
         return times
 
 

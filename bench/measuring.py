@@ -26,7 +26,7 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 from bench.child import send_argument_count
 from bench.exchange import (

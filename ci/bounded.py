@@ -28,8 +28,8 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
 
 from sharedtensor_conformance.bounded_run import Runs
-from sharedtensor_conformance.harness.private_shm import mount_if_permitted
-from sharedtensor_conformance.harness.process_tree import ProcessTree
+from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
+from sharedtensor_conformance.harness.kernel.process_tree import ProcessTree
 
 GRACE = 10.0
 """Seconds that an interrupted command has to end its processes."""

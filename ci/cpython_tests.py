@@ -38,7 +38,7 @@ import outcomes
 from circumstances import circumstances
 from outcomes import THE_END, Outcome, Outcomes
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.private_shm import mount_if_permitted
+from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
 
 HERE = Path(__file__).parent
 EXCEPTIONS = HERE / "cpython_exceptions.toml"

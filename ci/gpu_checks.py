@@ -37,7 +37,7 @@ from gpu_gate import (
     turn,
 )
 
-FACTS = CHECKOUT / "conformance/sharedtensor_conformance/harness/cuda_facts.py"
+FACTS = CHECKOUT / "conformance/sharedtensor_conformance/plugin/cuda_facts.py"
 SHOWN = 12
 NO_TIME = "the time for all steps was over; run this one with --only"
 HELD, BROKEN, HUNG, CRASHED, NOT_RUN = "held", "broken", "hung", "crashed", "not run"

@@ -23,7 +23,7 @@ from sharedtensor import cuda
 from sharedtensor.cuda import devices
 from sharedtensor.cuda.errors import DeviceError, ForkError, OutOfDeviceMemoryError
 from sharedtensor_conformance.adapters.reference import is_emulated
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 TIMEOUT = 60.0
 FORK_TIMEOUT = 15.0

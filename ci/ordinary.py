@@ -45,7 +45,7 @@ IN_A_CONTAINER = (
 
 WITHOUT_NAMESPACES = """
 import os, platform, sys
-from sharedtensor_conformance.harness.confinement import refuse_call
+from sharedtensor_conformance.chapters.confinement import refuse_call
 refused = refuse_call({"x86_64": 272, "aarch64": 97}[platform.machine()], "EPERM")
 if refused:
     sys.exit(refused)

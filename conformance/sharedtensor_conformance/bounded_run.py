@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 SHUTDOWN_TIMEOUT = 20.0
 """Seconds that an interrupted command gets to end what it has started."""

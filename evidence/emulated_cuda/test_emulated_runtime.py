@@ -10,7 +10,8 @@ import pytest
 from cupy.cuda import runtime
 from requests_to_peers import call, fill, read, status
 from sharedtensor_conformance.adapters.reference import ReferenceOperations
-from sharedtensor_conformance.harness import cuda_facts, process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.plugin import cuda_facts
 
 NOT_READY = 600
 NOT_IN_EXPORTER, GONE = 201, 205

@@ -30,7 +30,7 @@ from typing import Any, Self
 import recording
 from recording import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.harness.process_tree import has_ended, wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import has_ended, wait_until
 
 GROUP = Path(__file__).with_name("sharer.py")
 STRATEGIES = ("file_descriptor", "file_system")

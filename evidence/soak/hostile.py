@@ -49,7 +49,11 @@ from group import (
 )
 from recording import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.harness.process_tree import SHM, has_ended, wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import (
+    SHM,
+    has_ended,
+    wait_until,
+)
 
 IN_AN_EPISODE = 4
 SMALL = 1 << 20  # bytes of a `/dev/shm` that is soon full, or of memory

@@ -34,7 +34,7 @@ from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli import main as command
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 from sharedtensor_conformance.report.records import Report, read_report
 from suite import ROOT
 

@@ -39,7 +39,7 @@ from group import (
 )
 from recording import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.harness.private_shm import mount_if_permitted
+from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
 
 STRIKES_AT_MOST = 12
 LATEST = 0.0015  # seconds from the operation to the kill

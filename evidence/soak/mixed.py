@@ -30,7 +30,7 @@ import recording
 from group import STRATEGIES
 from recording import NotHeld
 from sharedtensor_conformance.bounded_run import Runs
-from sharedtensor_conformance.harness.process_tree import ProcessTree
+from sharedtensor_conformance.harness.kernel.process_tree import ProcessTree
 
 HERE = Path(__file__).parent
 TURNS: dict[str, tuple[str, ...]] = {

@@ -24,8 +24,8 @@ import recording
 from group import CHANNELS, GRACE, STRATEGIES, Group, Plan
 from recording import NotHeld
 from sandbox import ResourceCounts, Sandbox, resources_of
-from sharedtensor_conformance.harness.private_shm import mount_if_permitted
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 ROLES = ("owner", "peer", "second peer")
 FLOOD = 1000  # messages: more than a channel takes

@@ -23,10 +23,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sharedtensor_conformance.harness import ledger, process_tree
-from sharedtensor_conformance.harness.private_shm import mount_as_root
-from sharedtensor_conformance.harness.process_tree import SHM, ProcessTree, wait_until
-from sharedtensor_conformance.harness.supervisor import TRACKER_TIMEOUT, is_tracker
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.kernel.private_shm import mount_as_root
+from sharedtensor_conformance.harness.kernel.process_tree import (
+    SHM,
+    ProcessTree,
+    wait_until,
+)
+from sharedtensor_conformance.harness.ledger import ledger
+from sharedtensor_conformance.harness.supervisor.supervisor import (
+    TRACKER_TIMEOUT,
+    is_tracker,
+)
 
 MANAGER = "sharedtensor-manager"
 SEGMENTS = "sharedtensor-{pid}-"

@@ -33,7 +33,7 @@ from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.chapters.random_histories import RELATIVE_COST
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("deaths", "deaths_of_the_manager", "programs", "starts")

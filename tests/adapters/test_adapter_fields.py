@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapter_fields import load_schema, problems_of_fields
+from sharedtensor_conformance.adapter_trial.inspection import describe
 from sharedtensor_conformance.adapters.loader import LoadingError
-from sharedtensor_conformance.harness.inspection import describe
 from sharedtensor_conformance.terms import load_terms
 
 GOOD = Implementation("mine", "mine.conformance:Operations", frozenset({"core"}))

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 from sharedtensor_conformance.adapter import Implementation, fits, problems_of
+from sharedtensor_conformance.adapter_trial.inspection import describe
+from sharedtensor_conformance.adapter_trial.operation_trial import problems_of_calls
 from sharedtensor_conformance.adapters import numpy_copy, reference
 from sharedtensor_conformance.adapters.loader import LoadingError
 from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
-from sharedtensor_conformance.harness.inspection import describe
-from sharedtensor_conformance.harness.operation_trial import problems_of_calls
-from sharedtensor_conformance.harness.outcomes import HarnessFault
-from sharedtensor_conformance.harness.supervisor_client import Supervisor
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
+from sharedtensor_conformance.harness.supervisor.supervisor_client import Supervisor
 
 GOOD = replace(numpy_copy.conformance_adapter, dtypes=("float32",))
 
@@ -244,10 +244,11 @@ def test_claims_of_the_reference_have_something_to_be_judged_on():
 
 
 def test_supervisor_that_gives_no_answer_is_told_in_a_sentence(monkeypatch):
-    def ask(supervisor, do):
-        raise HarnessFault(f"the supervisor gave no answer to {do!r} within 5 s")
+    def run(supervisor, function):
+        name = function.__name__
+        raise HarnessFault(f"the supervisor gave no answer to {name!r} within 5 s")
 
-    monkeypatch.setattr(Supervisor, "ask", ask)
+    monkeypatch.setattr(Supervisor, "run", run)
     with pytest.raises(LoadingError, match=r"no answer to 'status' .*--patience"):
         describe("reference", 5.0)
 

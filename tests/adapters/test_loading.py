@@ -6,14 +6,15 @@ import os
 
 import pytest
 from command import call
+from sharedtensor_conformance.adapter_trial import inspection
+from sharedtensor_conformance.adapter_trial.inspection import describe
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.adapters.loader import (
     SHIPPED,
     LoadingError,
     load_implementation,
 )
-from sharedtensor_conformance.harness import inspection, template
-from sharedtensor_conformance.harness.inspection import describe
+from sharedtensor_conformance.harness.supervisor import template
 
 ADAPTER = """\
 from dataclasses import replace

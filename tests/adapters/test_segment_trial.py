@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from command import call
+from sharedtensor_conformance.adapter_trial.operation_trial import problems_of_calls
+from sharedtensor_conformance.adapter_trial.segment_trial import proposed_pattern
 from sharedtensor_conformance.adapters import numpy_copy, stdlib
 from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
 from sharedtensor_conformance.adapters.stdlib import StdlibOperations
-from sharedtensor_conformance.harness.operation_trial import problems_of_calls
-from sharedtensor_conformance.harness.segment_trial import proposed_pattern
 
 GOOD = replace(numpy_copy.conformance_adapter, dtypes=("float32",))
 PID = os.getpid()

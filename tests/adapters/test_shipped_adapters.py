@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from sharedtensor_conformance.adapters.numpy_copy import StridedArray
-from sharedtensor_conformance.harness.template import why_not_preloaded
+from sharedtensor_conformance.harness.supervisor.template import why_not_preloaded
 
 FRAMEWORKS = {
     "mindspore": "mindspore",

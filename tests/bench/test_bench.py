@@ -7,7 +7,7 @@ from statistics import median
 from time import clock_gettime
 
 import pytest
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 BROKEN = "--impl=broken:conformance_adapter"
 ADAPTER = """

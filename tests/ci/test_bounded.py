@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sharedtensor_conformance.harness.private_shm import Way, best_way
+from sharedtensor_conformance.harness.kernel.private_shm import Way, best_way
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from cuda_peers import drop, keep, nothing_stays_allocated
 from sharedtensor import cuda
 from sharedtensor.cuda import counts
 from sharedtensor.cuda.devices import device_state
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 DEVICE = "sim:0"
 BESIDE = bytes(16 << 10)  # so that few messages fill a pipe

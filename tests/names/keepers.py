@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from sharedtensor.names import keeper, program
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 
 def keepers_of(program_id):

@@ -2,7 +2,7 @@
 
 import os
 
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 
 def descriptors():

@@ -19,7 +19,7 @@ from holdings import eventually
 from interrupts import Interrupt, each_place, in_a_child
 from sharedtensor import errors
 from sharedtensor.multiprocessing import spawning
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 TIMEOUT = 30.0
 FAILURES = [

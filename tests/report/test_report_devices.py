@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import report_samples as samples
 from report_samples import view
-from sharedtensor_conformance.harness import cuda_facts
+from sharedtensor_conformance.plugin import cuda_facts
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.records import Cuda, Gpu, ReportError, read_report
 from sharedtensor_conformance.report.terminal import render

@@ -11,8 +11,8 @@ import report_samples as samples
 from report_samples import CLAUSES, case
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.leaks import Growth, names_of
-from sharedtensor_conformance.harness.ledger import kinds
+from sharedtensor_conformance.harness.ledger.leaks import Growth, names_of
+from sharedtensor_conformance.harness.ledger.ledger import kinds
 from sharedtensor_conformance.report import expectations_update
 from sharedtensor_conformance.report.expectations import (
     ExpectationsError,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.listening import listener, use_listener
-from sharedtensor_conformance.harness.outcomes import CheckFailed
+from sharedtensor_conformance.harness.case.listening import listener, use_listener
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed
 from sharedtensor_conformance.reproduce.recording import EventRecorder
 
 OWNER = SimpleNamespace(name="owner", host=object())
@@ -45,7 +45,7 @@ def test_lists_are_recorded_as_they_were_when_they_were_sent(recorder):
 
 
 def test_function_of_the_suite_has_its_name_and_its_place(recorder):
-    place = "sharedtensor_conformance.harness.actor:Actor.get"
+    place = "sharedtensor_conformance.harness.remote.actor:Actor.get"
     given = [{"function": place}, "peer", "pipe"]
     listener().asked(OWNER, {"do": "run", "with": given})
     (event,) = recorder.events

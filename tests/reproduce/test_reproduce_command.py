@@ -11,7 +11,7 @@ import pytest
 from report_samples import case
 from sharedtensor_conformance.adapters import numpy_copy
 from sharedtensor_conformance.cli import reproduce as command
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 from sharedtensor_conformance.reproduce import running
 
 WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"

@@ -12,7 +12,8 @@ from sharedtensor_conformance.reproduce import runtime
 from sharedtensor_conformance.reproduce.sources import Unreplayable
 from sharedtensor_conformance.reproduce.steps import Steps, folded, of_last_stage
 
-HEAD = ["owner = start_owner()", "owner.prepare()"]
+HEAD = ["owner = start_owner()", "owner.run(Actor.prepare, True)"]
+ACTOR = "sharedtensor_conformance.harness.remote.actor:Actor."
 ANSWERED = {"stage": 0, "waiting": False, "warming": False, "process": "owner"}
 ADDRESS = 1 << 40
 
@@ -25,6 +26,11 @@ def call(do, *given, **details):
 
 def operate(name, *given, **details):
     return call("operate", name, *given, **details)
+
+
+def run(place, *given, **details):
+    name = place.rpartition(":")[2].rpartition(".")[2]
+    return call(name, *given, function=place, **details)
 
 
 def reference(key):
@@ -44,7 +50,7 @@ def read(count, **details):
 
 def lines_of(*events, evidence="", compares=True):
     """Return the lines for events of an owner, each answered at once by default."""
-    numbered = [call("prepare", True), *events]
+    numbered = [run(f"{ACTOR}prepare", True), *events]
     for number, event in enumerate(numbered):
         if event["kind"] == "call":
             event.setdefault("answered", number + 1)
@@ -68,7 +74,7 @@ def test_requests_are_lines_in_their_order_and_objects_have_names():
         operate("is_shared", reference("1"), returned=False),
         operate("grad", reference("1"), returned=None),
         operate("write", reference("1"), {"tuple": [0]}, 5, returned=None),
-        call("drop", "1", returned=None),
+        run(f"{ACTOR}drop", {"key": "1"}, returned=None),
     ) == [
         "t1 = owner.make([1, 2], (2,), 'int32')",
         "assert owner.share(t1).key == t1.key",
@@ -76,16 +82,8 @@ def test_requests_are_lines_in_their_order_and_objects_have_names():
         "assert not owner.is_shared(t1)",
         "assert owner.grad(t1) is None",
         "owner.write(t1, (0,), 5)",
-        "owner.drop(t1.key)",
+        "owner.run(Actor.drop, t1.key)",
     ]
-
-
-ACTOR = "sharedtensor_conformance.harness.actor:Actor."
-
-
-def run(place, *given, **details):
-    name = place.rpartition(":")[2].rpartition(".")[2]
-    return call(name, *given, function=place, **details)
 
 
 def test_functions_of_the_suite_are_called_and_copied_by_their_names():
@@ -94,28 +92,31 @@ def test_functions_of_the_suite_are_called_and_copied_by_their_names():
         run("chapters:make_many", 2, 1, returned=[reference("1"), reference("2")]),
         run(f"{ACTOR}has_message", "peer", "pipe", returned=True),
         run("harness:in_a_thread", method, "peer", "pipe", returned=5),
-        run("chapters:hide", "1", "a cycle", returned=None),
+        run("chapters:hide", {"key": "1"}, "a cycle", returned=None),
     )
     assert lines_of(*events) == [
         "m1 = owner.run(make_many, 2, 1)",
-        "assert owner.has_message('peer', 'pipe')",
+        "assert owner.run(Actor.has_message, 'peer', 'pipe')",
         "assert owner.run(in_a_thread, Actor.get, 'peer', 'pipe') == 5",
         "owner.run(hide, m1[0].key, 'a cycle')",
     ]
     steps = Steps([call("prepare", True, answered=1), *events], "", compares=True)
     steps.write()
-    assert steps.requests == {"join", "has_message", "get"}
     assert steps.functions == {
-        *("chapters:make_many", "harness:in_a_thread", "chapters:hide")
+        *("chapters:make_many", "harness:in_a_thread", "chapters:hide"),
+        *(f"{ACTOR}has_message", f"{ACTOR}get"),
     }
 
 
 def test_objects_in_a_message_are_named_by_their_place():
     message = {"dict": [["x", [reference("1"), reference("2")]]]}
     assert lines_of(
-        call("get", "peer", "pipe", returned=message),
+        run(f"{ACTOR}get", "peer", "pipe", returned=message),
         operate("read", reference("2"), {"tuple": [0]}, returned=7),
-    ) == ["m1 = owner.get('peer', 'pipe')", "assert owner.read(m1['x'][1], (0,)) == 7"]
+    ) == [
+        "m1 = owner.run(Actor.get, 'peer', 'pipe')",
+        "assert owner.read(m1['x'][1], (0,)) == 7",
+    ]
 
 
 def test_addresses_are_compared_with_each_other():
@@ -131,11 +132,11 @@ def test_addresses_are_compared_with_each_other():
 def test_exceptions_ends_and_hangs_are_expected():
     raised = operate("clone", raised="ValueError")
     unanswered = operate("clone", answered=None)
-    joined = call("join", "owner", 10.0, returned=-11)
+    joined = run(f"{ACTOR}join", "owner", 10.0, returned=-11)
     assert lines_of(raised) == ['with raises("ValueError"):\n    owner.clone()']
-    begun = "owner.begin('clone')"
+    begun = "owner.begin('operate', 'clone')"
     dies = 'with raises("Ended: exit status -11"):\n    owner.answer(DEADLINE)'
-    status = "assert owner.join('owner', 10.0) == -11"
+    status = "assert owner.run(Actor.join, 'owner', 10.0) == -11"
     assert lines_of(unanswered, joined) == [begun, dies, status]
     died = lines_of(operate("clone", answered=None), evidence="owner died of SIGSEGV")
     assert died == [begun, dies]
@@ -145,10 +146,10 @@ def test_exceptions_ends_and_hangs_are_expected():
 
 
 def test_process_that_waits_is_asked_first_and_answers_later():
-    waits = call("get", "peer", "pipe", returned=5, answered=4)
+    waits = run(f"{ACTOR}get", "peer", "pipe", returned=5, answered=4)
     signalled = {"kind": "signal", "number": 15, **ANSWERED, "process": "owner"}
     assert lines_of(waits, WRITE, signalled) == [
-        "owner.begin('get', 'peer', 'pipe')",
+        "owner.begin('run', Actor.get, 'peer', 'pipe')",
         "until_it_waits(owner)",
         "owner.write(5)",
         "os.kill(owner.pid, 15)",
@@ -157,8 +158,10 @@ def test_process_that_waits_is_asked_first_and_answers_later():
 
 
 def test_what_is_asked_again_and_again_is_one_wait():
-    polled = [call("has_message", "peer", "pipe", returned=False, waiting=True)] * 3
-    waits = "assert not wait_until(lambda: owner.has_message('peer', 'pipe'), GRACE)"
+    has_message = (f"{ACTOR}has_message", "peer", "pipe")
+    polled = [run(*has_message, returned=False, waiting=True)] * 3
+    asked = "owner.run(Actor.has_message, 'peer', 'pipe')"
+    waits = f"assert not wait_until(lambda: {asked}, GRACE)"
     assert lines_of(*map(dict, polled)) == [waits]
 
 

@@ -17,6 +17,7 @@ def test_grad_that_torch_does_not_send_is_shown(report_of, reproduce, tmp_path):
     assert "not so: the grad has arrived" in done.stdout
     steps = (tmp_path / "it.py").read_text().partition("def steps():")[2]
     received = (
-        't3 = peer.get("owner", "simple_queue")\n    assert peer.grad(t3) is None\n'
+        't3 = peer.run(Actor.get, "owner", "simple_queue")\n'
+        "    assert peer.grad(t3) is None\n"
     )
     assert f"    {received}\n\n" in steps.replace("'", '"')

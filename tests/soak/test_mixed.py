@@ -68,7 +68,7 @@ def test_nothing_is_left_of_scripts_that_have_to_be_killed(
 ):
     """The processes of a pair are in sessions of their own."""
     from recording import NotHeld
-    from sharedtensor_conformance.harness.process_tree import wait_until
+    from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
     mark = str(uuid.uuid4())
     monkeypatch.setenv("MARK_OF_THIS_TEST", mark)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sharedtensor_conformance.harness import inspection
+from sharedtensor_conformance.adapter_trial import inspection
 
 inspection.NOTICE_AFTER = 0.0

@@ -101,7 +101,10 @@ def hang():
 def signal_supervisor(number):
     """Signal the parent, and only if it is a supervisor: else it is an orphan's."""
     parent = os.getppid()
-    if b"harness/supervisor.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+    if (
+        b"harness/supervisor/supervisor.py"
+        in Path(f"/proc/{parent}/cmdline").read_bytes()
+    ):
         os.kill(parent, number)
 
 

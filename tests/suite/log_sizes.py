@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.stage.stage import Stage
 
 close = Stage.close
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from sharedtensor_conformance.harness.marking import clause
-from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
+from sharedtensor_conformance.harness.case.marking import clause
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
 FORK = Configuration("file_system", "fork")

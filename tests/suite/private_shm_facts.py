@@ -15,22 +15,28 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from sharedtensor_conformance.adapters import reference
+from sharedtensor_conformance.chapters import (
+    confinement,
+    system_actions,
+    system_changes,
+)
 from sharedtensor_conformance.chapters.env_actions import mount_own_shm
 from sharedtensor_conformance.chapters.shared_steps import confine
-from sharedtensor_conformance.harness import (
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.harness.kernel import (
     capabilities,
-    confinement,
-    other_user,
     private_shm,
     process_tree,
 )
-from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.outcomes import NotRun
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.template import Template
+from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.harness.supervisor.template import Template
 from sharedtensor_conformance.report.verdicts import Need
 
 SET_DUMPABLE, DROP_BOUNDING = 4, 24  # prctl(2)
@@ -84,12 +90,13 @@ def mounted() -> dict[str, Any]:
     way = private_shm.best_way()
     tried = of_process(os.getpid())
     private_shm.mount(way)
-    has_other_user = other_user.is_available()
+    supervisor = SimpleNamespace(temporary="/")
+    has_other_user = system_actions.has_other_user(supervisor)
     refused = None
     if has_other_user:
         path = f"{private_shm.SHM}/secret"
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        refused = other_user.as_nobody("read", path, "/")
+        refused = system_actions.as_nobody(supervisor, "read", path)
         os.unlink(path)
     capabilities.restrict_to(had)
     grep = str(shutil.which("grep", path=os.defpath))
@@ -131,8 +138,8 @@ def of_stage(preload: bool) -> dict[str, Any]:
             "values": arrived.values(),
             "changed": outcomes(lambda: limit_shm(stage)),
             "refused": outcomes(
-                lambda: stage.system.as_nobody("read", f"/dev/shm/{names[0]}"),
-                lambda: stage.system.replace_segment(names[0], "nobody"),
+                lambda: system_changes.as_nobody(stage, "read", f"/dev/shm/{names[0]}"),
+                lambda: system_changes.replace_segment(stage, names[0], "nobody"),
             ),
             "confined": outcomes(
                 lambda: confine(stage.peer, Need.PRIVATE_SHM, mount_own_shm)
@@ -150,7 +157,7 @@ def of_stage(preload: bool) -> dict[str, Any]:
 
 def limit_shm(stage: Stage) -> None:
     """Have the supervisor mount, which it can only with its capabilities."""
-    with stage.system.limited_shm(0):
+    with system_changes.limited_shm(stage, 0):
         pass
 
 

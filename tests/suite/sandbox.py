@@ -29,7 +29,7 @@ import pytest
 import xdist.plugin  # noqa: F401  # each run would import it
 from sharedtensor_conformance import chapters
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.process_tree import (
+from sharedtensor_conformance.harness.kernel.process_tree import (
     ProcessTree,
     prolonged,
     wait_until,

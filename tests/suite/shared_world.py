@@ -11,14 +11,14 @@ from itertools import count
 from types import SimpleNamespace
 
 from sharedtensor_conformance.adapter import PROFILES, Implementation
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel as ChannelClass
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.outcomes import (
     DeadlineExceeded,
     RemoteError,
     RemoteRaised,
 )
-from sharedtensor_conformance.harness.proxies import Remote
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.calls import Remote
+from sharedtensor_conformance.harness.remote.channels import Channel as ChannelClass
 
 BOUNDS = {"queue_of_two": 2, "joinable_queue_of_three": 3}
 
@@ -188,7 +188,7 @@ class Process:
         self.stage, self.name = stage, name
         self.tensors, self.strategy = [], stage.configuration.strategy
         self.module = SimpleNamespace(set_sharing_strategy=self.set_strategy)
-        self.system = SimpleNamespace(targets=list)
+        self.targets = list
         stage.processes.append(self)
 
     def set_strategy(self, strategy):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.stage.stage import Stage
 
 
 def pytest_configure() -> None:

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 from sharedtensor_conformance.chapters import group_actions
-from sharedtensor_conformance.harness.actor import Actor, FromImplementation
-from sharedtensor_conformance.harness.actor import from_implementation as marked
+from sharedtensor_conformance.harness.remote.actor import Actor, FromImplementation
+from sharedtensor_conformance.harness.remote.actor import from_implementation as marked
 
 
 @pytest.fixture

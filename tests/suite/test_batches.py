@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 from planned_cases import FORK, SPAWN, planned
 from sharedtensor_conformance.adapters.loader import load_implementation
-from sharedtensor_conformance.harness.matrix import Selection
 from sharedtensor_conformance.plugin.batches import (
     BATCHES_PER_WORKER,
     MIN_BATCH_SECONDS,
@@ -16,6 +15,9 @@ from sharedtensor_conformance.plugin.batches import (
 )
 from sharedtensor_conformance.plugin.durations import load_durations
 from sharedtensor_conformance.plugin.enumeration import all_cases, suite_tests
+from sharedtensor_conformance.plugin.matrix import (
+    Selection,
+)
 
 
 def no_cause(case):

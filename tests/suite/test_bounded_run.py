@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.bounded_run import Result, Runs
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 LIMIT, GRACE = 2.0, 0.5
 BOUND = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import clause
-from sharedtensor_conformance.harness.outcomes import ActorDied, CheckFailed
+from sharedtensor_conformance.harness.case.outcomes import ActorDied, CheckFailed
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict

@@ -9,13 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from sharedtensor_conformance.harness import in_flight
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case import in_flight
+from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import Need
 
 HOLDING = """
 import sys
-from sharedtensor_conformance.harness import in_flight
+from sharedtensor_conformance.harness.case import in_flight
 in_flight.permitted = lambda: 1024
 in_flight.BUDGET = sys.argv[2]
 with in_flight.taking(int(sys.argv[1])):

@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 ROOT, PARENT, CHILD, GRANDCHILD = 1, 2, 3, 4
 KILLS = """
 import subprocess, sys
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 tree = process_tree.ProcessTree()
 child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)

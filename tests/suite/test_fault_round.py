@@ -13,8 +13,8 @@ from sharedtensor_conformance.adapter_fields import load_schema
 from sharedtensor_conformance.chapters.fault_round import FaultRound, is_ended_by
 from sharedtensor_conformance.chapters.fault_table import MANAGER, STEPS, Cell, cells
 from sharedtensor_conformance.chapters.test_fault import run_cell
-from sharedtensor_conformance.harness import process_tree
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.case.checks import wait_until
+from sharedtensor_conformance.harness.kernel import process_tree
 
 HANDLES = {
     "nothing": "",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import faulty_implementations
 import pytest
-from sharedtensor_conformance.harness import stage
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.stage import stage
 from sharedtensor_conformance.report.records import Case
 from suites import NOTHING_LEFT, Done
 

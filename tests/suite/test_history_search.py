@@ -6,7 +6,7 @@ from sharedtensor_conformance.chapters.history_search import (
     HistoryFailed,
     search_histories,
 )
-from sharedtensor_conformance.harness.outcomes import CheckFailed
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed
 
 
 class FailingAt:

@@ -22,7 +22,7 @@ from sharedtensor_conformance.chapters.interruptions import (
     Interruption,
     places_to_interrupt,
 )
-from sharedtensor_conformance.harness.outcomes import CheckFailed, LeftBehind
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed, LeftBehind
 
 DONE: list[str] = []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 import pytest
-from sharedtensor_conformance.harness.process_tree import prolonged, wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import prolonged, wait_until
 from sharedtensor_conformance.report.records import Report
 from suites import Done, Run
 

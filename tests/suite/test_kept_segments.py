@@ -7,8 +7,8 @@ import pytest
 from sharedtensor_conformance.chapters.history_state import HistoryState
 from sharedtensor_conformance.chapters.shared_steps import files_of_storages
 from sharedtensor_conformance.chapters.test_mgr import wait_until_removed
-from sharedtensor_conformance.harness.outcomes import CheckFailed
-from sharedtensor_conformance.harness.stage_ledger import Baseline, Holdings
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed
+from sharedtensor_conformance.harness.ledger.stage_ledger import Baseline, Holdings
 
 LEAVES = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
 CLOSING = "test_ledger.py::test_nothing_is_left_of_what_the_cases_dropped"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance.harness.leaks import Growth, Leak, Leaks
+from sharedtensor_conformance.harness.ledger.leaks import Growth, Leak, Leaks
 from sharedtensor_conformance.plugin.cleanup import Cleanup
 from sharedtensor_conformance.plugin.known_deviations import (
     KnownDeviations,

@@ -9,9 +9,14 @@ import time
 from copy import deepcopy
 
 import pytest
-from sharedtensor_conformance.harness.leaks import SHORT_WAIT, Growth, Leaks, LeakWaits
-from sharedtensor_conformance.harness.ledger import kind
-from sharedtensor_conformance.harness.stage_ledger import Baseline, Holdings
+from sharedtensor_conformance.harness.ledger.leaks import (
+    SHORT_WAIT,
+    Growth,
+    Leaks,
+    LeakWaits,
+)
+from sharedtensor_conformance.harness.ledger.ledger import kind
+from sharedtensor_conformance.harness.ledger.stage_ledger import Baseline, Holdings
 
 WITHIN = 0.5
 

@@ -3,7 +3,7 @@
 import os
 import socket
 
-from sharedtensor_conformance.harness import ledger
+from sharedtensor_conformance.harness.ledger import ledger
 
 
 def test_files_of_the_driver_and_semaphores_are_not_the_implementations(

@@ -35,7 +35,7 @@ NAMED = {
     "file": ("LIFE-12", "the temporary file tmp"),
 }
 BLIND = """
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.stage.stage import Stage
 
 made = Stage.__init__
 

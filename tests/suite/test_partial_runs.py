@@ -11,8 +11,12 @@ import re
 import pytest
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.matrix import Selection, matches, may_match
 from sharedtensor_conformance.plugin.enumeration import all_cases
+from sharedtensor_conformance.plugin.matrix import (
+    Selection,
+    matches,
+    may_match,
+)
 
 PLAIN = "--impl=miniatures:plain"
 TEST = "test_receiver_finds_values_shape_and_dtype"

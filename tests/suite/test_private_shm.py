@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sharedtensor_conformance.harness.private_shm import Way
+from sharedtensor_conformance.harness.kernel.private_shm import Way
 from sharedtensor_conformance.report.verdicts import Need
 from suites import HERE, LIMIT, environment
 

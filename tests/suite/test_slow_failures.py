@@ -9,16 +9,16 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance.harness.answer_waits import (
+from sharedtensor_conformance.harness.case.answer_waits import (
     LAST_LIMIT,
     STARTS,
     AnswerWaits,
     answer_waits,
 )
-from sharedtensor_conformance.harness.checks import eventually
-from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
-from sharedtensor_conformance.harness.proxies import ActorProxy
-from sharedtensor_conformance.harness.timeouts import Timeouts
+from sharedtensor_conformance.harness.case.checks import eventually
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed, DeadlineExceeded
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.stage.timeouts import Timeouts
 from sharedtensor_conformance.plugin.slow_failures import (
     LONG_WAIT,
     MANY,
@@ -225,7 +225,7 @@ def test_each_request_is_limited(monkeypatch, seconds, limit):
     waits = waits_of(0.5)
     waits._longest_start = 2.0
     monkeypatch.setattr(
-        "sharedtensor_conformance.harness.proxies.calls.answer_waits", waits
+        "sharedtensor_conformance.harness.remote.calls.answer_waits", waits
     )
     asked = ActorProxy(SimpleNamespace(timeouts=Timeouts(20.0, 90.0, 3.0)), "owner")
     given = []

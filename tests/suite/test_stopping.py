@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.kernel import process_tree
 
 THREADS = 20
 PROGRAM = f"""

@@ -17,18 +17,25 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness import (
-    ledger,
-    preloading,
-    process_tree,
-    stage_folder,
-    wire,
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
 )
-from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.outcomes import HarnessFault
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.supervisor_client import processes_with_mark
-from sharedtensor_conformance.harness.template import Template
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.ledger import ledger
+from sharedtensor_conformance.harness.remote import wire
+from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.harness.supervisor import (
+    preloading,
+    stage_folder,
+)
+from sharedtensor_conformance.harness.supervisor.supervisor import (
+    Supervisor,
+)
+from sharedtensor_conformance.harness.supervisor.supervisor_client import (
+    processes_with_mark,
+)
+from sharedtensor_conformance.harness.supervisor.template import Template
 from suites import NOTHING_LEFT
 
 SPAWN = Configuration("file_descriptor", "spawn")
@@ -81,7 +88,8 @@ def test_parent_of_the_owner_is_its_supervisor(stage):
     parent = int(process_tree.stat(stage.owner.pid)[1])
     assert "supervisor.py" in process_tree.command(parent)
     stage.owner.leave()
-    assert stage.supervision.ask("status") == 0, "so it knows how the owner ended"
+    status = stage.supervision.run(Supervisor.status)
+    assert status == 0, "so it knows how the owner ended"
 
 
 def test_owner_looks_like_one_from_a_clean_interpreter(stage):

@@ -5,14 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance import chapters, harness
+from sharedtensor_conformance import chapters
 from sharedtensor_conformance.chapters.group_actions import start_group
 from sharedtensor_conformance.chapters.process_actions import start_in_vain
 from sharedtensor_conformance.chapters.tensor_actions import make_many
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.proxies import ActorProxy
-from sharedtensor_conformance.harness.threads import in_a_thread
-from sharedtensor_conformance.harness.timeouts import SHORT_ANSWER_TIMEOUT, Timeouts
+from sharedtensor_conformance.harness.remote import actor, threads
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.threads import in_a_thread
+from sharedtensor_conformance.harness.stage.timeouts import (
+    SHORT_ANSWER_TIMEOUT,
+    Timeouts,
+)
 
 
 def shortened(declared):
@@ -70,7 +74,7 @@ def functions_in(tree):
 def test_each_function_that_starts_a_process_is_marked():
     found = {}
     files = [*Path(chapters.__file__).parent.glob("*_actions.py")]
-    files += [Path(harness.__file__).with_name(f"{n}.py") for n in ("actor", "threads")]
+    files += [Path(one.__file__) for one in (actor, threads)]
     for file in files:
         for node in functions_in(ast.parse(file.read_text())):
             calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]

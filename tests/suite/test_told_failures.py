@@ -9,16 +9,16 @@ from sharedtensor_conformance.chapters.tensor_actions import make_many
 from sharedtensor_conformance.chapters.test_load import circulating_buffers
 from sharedtensor_conformance.chapters.test_mgr import check_nothing_left
 from sharedtensor_conformance.chapters.test_spawn import check_join_error
-from sharedtensor_conformance.harness import checks
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case import checks
+from sharedtensor_conformance.harness.case.outcomes import (
     CheckFailed,
     DeadlineExceeded,
     HarnessFault,
 )
-from sharedtensor_conformance.harness.process_ends import ProcessEnds
-from sharedtensor_conformance.harness.proxies import ActorProxy
-from sharedtensor_conformance.harness.timeouts import Timeouts
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.stage.process_ends import ProcessEnds
+from sharedtensor_conformance.harness.stage.timeouts import Timeouts
 
 
 @pytest.mark.parametrize("returned", [True, None])
@@ -75,7 +75,8 @@ def test_arguments_have_no_names():
     ],
 )
 def test_deadline_that_is_not_that_of_an_answer_says_so(doing, deadline, why):
-    ends = ProcessEnds(None, [], Timeouts(20.0, 90.0, 3.0))
+    stage = SimpleNamespace(actors=[], timeouts=Timeouts(20.0, 90.0, 3.0))
+    ends = ProcessEnds(stage)
     said = str(ends.no_answer_error(SimpleNamespace(name="owner"), doing, deadline))
     told = f"owner gave no answer within {deadline:g} s to: {doing}"
     assert said.startswith(told + why)

@@ -22,18 +22,20 @@ from sharedtensor_conformance.adapter import VIEWS, operations_of, problems_of
 from sharedtensor_conformance.adapters.reference import conformance_adapter as whole
 from sharedtensor_conformance.chapters import shared_steps
 from sharedtensor_conformance.chapters.bundle_checks import MORE_LAYOUTS
-from sharedtensor_conformance.harness.marking import Marking, clause
-from sharedtensor_conformance.harness.matrix import (
+from sharedtensor_conformance.harness.case.axes import (
     BACKWARDS,
     LAYOUTS,
-    Selection,
-    configurations,
     kinds_of,
 )
-from sharedtensor_conformance.harness.outcomes import HarnessFault
-from sharedtensor_conformance.harness.proxies import ActorProxy
-from sharedtensor_conformance.harness.proxies.calls import OPERATIONS
+from sharedtensor_conformance.harness.case.marking import Marking, clause
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import OPERATIONS
 from sharedtensor_conformance.plugin.enumeration import _values_of_axes, suite_tests
+from sharedtensor_conformance.plugin.matrix import (
+    Selection,
+    configurations,
+)
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict
 from suites import NOTHING_LEFT
 

@@ -9,7 +9,9 @@ A module ``<topic>_actions.py`` has the functions that tests let an actor execut
 `pools` and `groups` use such functions, and `worker_tasks` are those of their workers.
 
 The other modules contain what the tests share. `shared_steps` and `bundle_checks` have
-steps and checks for all chapters, and `interruptions` interrupts calls. `fault_table`
+steps and checks for all chapters, and `interruptions` interrupts calls. `exhaustion`
+takes resources from a process, and `system_changes` changes the system for a stage: the
+supervisor executes `system_actions`. `confinement` refuses system calls. `fault_table`
 lists the cells of the fault table, and `fault_round` runs one cell.
 `random_histories` runs random histories and compares them with `history_model`.
 """

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 LARGEST_VALUE = 100
 """The largest written value; every dtype can represent it exactly."""

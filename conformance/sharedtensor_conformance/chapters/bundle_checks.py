@@ -23,7 +23,7 @@ from sharedtensor_conformance.chapters import bundle_actions
 from sharedtensor_conformance.chapters.shared_steps import DIFFERENTIABLE, judging
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.matrix import (
+from sharedtensor_conformance.harness.case.axes import (
     BASE_ELEMENTS,
     layouts_of,
     permitted_layouts,

@@ -19,8 +19,8 @@ from sharedtensor_conformance.chapters.process_actions import (
     started_process,
 )
 from sharedtensor_conformance.chapters.worker_tasks import add_when_written
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.marks import starts_processes
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.marks import starts_processes
 
 CONTAINERS = [
     set(),

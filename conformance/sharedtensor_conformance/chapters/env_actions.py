@@ -18,10 +18,10 @@ from contextlib import suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from sharedtensor_conformance.harness import capabilities, private_shm
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.confinement import refuse_call
-from sharedtensor_conformance.harness.private_shm import Way
+from sharedtensor_conformance.chapters.confinement import refuse_call
+from sharedtensor_conformance.harness.kernel import capabilities, private_shm
+from sharedtensor_conformance.harness.kernel.private_shm import Way
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 NEW_PIDS = 0x20000000  # CLONE_NEWPID, unshare(2)
 

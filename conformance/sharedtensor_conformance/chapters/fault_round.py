@@ -23,22 +23,24 @@ from sharedtensor_conformance.chapters.fault_table import (
     SHORTAGES,
     Cell,
 )
+from sharedtensor_conformance.chapters.held_requests import HeldRequest
 from sharedtensor_conformance.chapters.shared_steps import (
     PROMPT_EXIT,
     check_shared_memory,
     leftovers,
     wait_until_receivable,
 )
-from sharedtensor_conformance.harness import process_tree
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.checks import check, eventually, wait_until
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.checks import check, eventually, wait_until
+from sharedtensor_conformance.harness.case.outcomes import (
     ActorDied,
     NotRun,
     RemoteRaised,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, HeldRequest, Remote
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import Remote
+from sharedtensor_conformance.harness.stage.stage import Stage
 
 VALUES = [11.0, 12.0, 13.0]
 OPERATIONS = ("share", "put", "get", "drop", "last-drop")
@@ -79,7 +81,7 @@ class FaultRound:
         self.stage = stage
         self.cell = cell
         self.exact = exact and cell.step.actor != MANAGER
-        self.actors = {a.name: a for a in stage.actors.reused()}
+        self.actors = {a.name: a for a in stage.reused}
         self.gone: set[str] = set()
         self.held_actor = ""  # the actor that is held at a step: it accepts no request
         self.tensor: Remote | None = None

@@ -20,9 +20,9 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     WORKER,
     prepare_worker,
 )
-from sharedtensor_conformance.harness.actor import Actor, is_forked
-from sharedtensor_conformance.harness.marks import starts_processes
-from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.harness.remote.actor import Actor, is_forked
+from sharedtensor_conformance.harness.remote.marks import starts_processes
+from sharedtensor_conformance.harness.remote.setting import Setting
 
 END_INTERVAL, SLOW_END_INTERVAL = 0.5, 1.6
 """Seconds between the ends of two processes that end one after the other.

@@ -11,8 +11,9 @@ from sharedtensor_conformance.chapters.group_actions import (
     start_group,
     start_group_and_wait,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
-from sharedtensor_conformance.harness.threads import in_a_thread
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import Remote
+from sharedtensor_conformance.harness.remote.threads import in_a_thread
 
 
 class Group:

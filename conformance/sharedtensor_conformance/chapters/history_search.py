@@ -22,8 +22,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from sharedtensor_conformance.harness.listening import listener
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.listening import listener
+from sharedtensor_conformance.harness.case.outcomes import (
     ActorDied,
     Broken,
     CheckFailed,

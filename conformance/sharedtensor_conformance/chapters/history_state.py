@@ -36,8 +36,8 @@ from sharedtensor_conformance.chapters.history_search import (
 from sharedtensor_conformance.chapters.message_actions import is_padding, make_padding
 from sharedtensor_conformance.chapters.tensor_actions import first_values
 from sharedtensor_conformance.harness import attempt, check, eventually
-from sharedtensor_conformance.harness.outcomes import RemoteRaised
-from sharedtensor_conformance.harness.proxies import Remote
+from sharedtensor_conformance.harness.case.outcomes import RemoteRaised
+from sharedtensor_conformance.harness.remote.calls import Remote
 
 GENERAL_CLAUSE = "SHARE-12"
 """The clause about any sequence of steps. It is broken if no other clause applies."""

@@ -49,11 +49,12 @@ from sharedtensor_conformance.chapters.thread_actions import (
     start_idle_thread,
     stop_idle_threads,
 )
-from sharedtensor_conformance.harness import check, eventually, ledger
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.checks import wait_until
-from sharedtensor_conformance.harness.proxies.calls import Pending
+from sharedtensor_conformance.harness import check, eventually
+from sharedtensor_conformance.harness.case.checks import wait_until
+from sharedtensor_conformance.harness.ledger import ledger
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.calls import Pending
+from sharedtensor_conformance.harness.remote.channels import Channel
 
 READER_TIMEOUT = 0.3
 """Seconds that a reader waits where it may find that there is no message.

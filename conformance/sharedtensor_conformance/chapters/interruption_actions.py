@@ -22,8 +22,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.threads import in_a_child
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.threads import in_a_child
 
 HANDLER_EVENTS = ("call", "c_return")
 """The events of `sys.setprofile` at which a signal handler can run."""
@@ -162,12 +162,13 @@ def _share_module(actor: Actor, module: Any) -> Callable[[], object]:
 
 
 def _put(actor: Actor, to: str, channel: str, payload: Any) -> Callable[[], object]:
-    pair, encode = actor.pair_with(to, channel), actor.operations.encode
+    own = actor.pair_with(to, channel).of(actor.name, channel)
+    encode = actor.operations.encode
 
     def put() -> None:
         many = isinstance(payload, list)
         message = [encode(each) for each in payload] if many else encode(payload)
-        pair.put(actor.name, channel, message)
+        own.put(message)
 
     return put
 

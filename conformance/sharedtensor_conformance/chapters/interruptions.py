@@ -25,8 +25,8 @@ from sharedtensor_conformance.chapters.interruption_actions import (
     restore_handler,
 )
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.listening import listener
-from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.case.listening import listener
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
 
 MAX_PLACES = 600
 """The maximum number of places at which a call is interrupted.

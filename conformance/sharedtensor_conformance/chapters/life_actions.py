@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sharedtensor_conformance.chapters.process_actions import WAITING_PROGRAM
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.checks import wait_until
-from sharedtensor_conformance.harness.threads import THREAD_TIMEOUT
+from sharedtensor_conformance.harness.case.checks import wait_until
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.threads import THREAD_TIMEOUT
 
 
 def hide(actor: Actor, key: str, where: str) -> None:

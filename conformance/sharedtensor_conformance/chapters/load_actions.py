@@ -14,7 +14,7 @@ from sharedtensor_conformance.chapters.message_actions import (
     MAX_WRONG_READINGS,
     bytes_of_size,
 )
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 
 def send_from_reading_end(actor: Actor, channel: Any, count: int) -> None:

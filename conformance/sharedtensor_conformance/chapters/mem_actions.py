@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from sharedtensor_conformance.chapters.message_actions import MAX_WRONG_READINGS
 from sharedtensor_conformance.chapters.process_actions import end
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 READS_PER_CHECK = 50
 """The number of readings between two checks for the message that ends the reading."""

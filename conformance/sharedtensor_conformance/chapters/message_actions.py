@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a
@@ -127,8 +127,9 @@ def sending_when_pickled(actor: Actor, to: str, channel: str, payload: Any) -> A
     It may be pickled in another thread, or at the end of the process. So it holds the
     encoded message and the channels.
     """
-    message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
-    return SendsWhenPickled(lambda: pair.put(actor.name, channel, message))
+    message = actor.outgoing(payload)
+    own = actor.pair_with(to, channel).of(actor.name, channel)
+    return SendsWhenPickled(lambda: own.put(message))
 
 
 def makes_when_pickled(actor: Actor, values: list[Any]) -> Any:

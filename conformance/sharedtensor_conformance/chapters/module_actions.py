@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.marks import starts_processes
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.marks import starts_processes
 
 STRATEGY_PROGRAM = """
 import resource, sys
@@ -15,7 +15,7 @@ for limit in sys.argv[1:]:
     name, _, value = limit.partition("=")
     _, hard = resource.getrlimit(getattr(resource, name))
     resource.setrlimit(getattr(resource, name), (int(value), hard))
-from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.harness.remote.setting import Setting
 operations = Setting.from_environment().operations()
 print(operations.multiprocessing.get_sharing_strategy())
 """

@@ -11,8 +11,8 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     prepare_worker,
     strategy,
 )
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.marks import starts_processes
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.marks import starts_processes
 
 SubmitMethod = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
 

@@ -11,8 +11,8 @@ from sharedtensor_conformance.chapters.pool_actions import (
     open_pool,
     run_task,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
-from sharedtensor_conformance.harness.proxies.calls import refuse_names
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import Remote, refuse_names
 
 P = ParamSpec("P")
 

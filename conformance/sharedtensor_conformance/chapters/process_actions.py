@@ -16,9 +16,9 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     add_when_written,
     send_strategy,
 )
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.marks import starts_processes
-from sharedtensor_conformance.harness.threads import run_in_parallel
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.marks import starts_processes
+from sharedtensor_conformance.harness.remote.threads import run_in_parallel
 
 WAITING_PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 """The command of another program. It waits until a signal ends it."""
@@ -182,3 +182,8 @@ def new_semaphore(actor: Actor, method: str) -> Any:
 def raise_on_sigint(actor: Actor) -> None:
     """Let SIGINT raise `KeyboardInterrupt` in this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def forked_from(actor: Actor) -> int:
+    """Return the pid of the actor that this process was forked from, or 0."""
+    return actor.forked_from

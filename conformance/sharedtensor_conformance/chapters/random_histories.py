@@ -44,12 +44,13 @@ from sharedtensor_conformance.chapters.shared_steps import (
     share_in_another_program,
     strategy_set,
 )
+from sharedtensor_conformance.chapters.system_changes import require_no_other_cleaner
 from sharedtensor_conformance.chapters.thread_actions import stop_idle_threads
 from sharedtensor_conformance.harness import check, eventually
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.ledger import kinds as kinds_of
-from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
-from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.case.outcomes import CheckFailed, DeadlineExceeded
+from sharedtensor_conformance.harness.ledger.ledger import kinds as kinds_of
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.channels import Channel
 
 COMMON_STEPS = (
     *("make", "put", "put", "put", "put", "get", "get", "get"),
@@ -263,10 +264,10 @@ class LifetimeHistory(Steps):
     def find_storage_descriptors(self) -> None:
         """Find out which kinds of descriptors the owner has open for a storage."""
         owner = self.stage.owner
-        before = Counter(owner.system.targets())
+        before = Counter(owner.targets())
         tensor = owner.make([1, 2])
         owner.operate("share", tensor)
-        new = Counter(owner.system.targets()) - before
+        new = Counter(owner.targets()) - before
         self.storage_descriptor_kinds = frozenset(kinds_of(new.elements()))
         tensor.drop()
 
@@ -497,10 +498,10 @@ class LifetimeRunner:
         self.isolated, self.children_started, self.holdings = None, 0, None
 
     def require_no_other_cleaner(self) -> None:
-        """Require that what a history leaves stays there: see `SystemControl`."""
+        """Require that what a history leaves stays there: see `system_changes`."""
         with self.stage.fresh(alone=True) as fresh:
             fresh.owner.ensure_started()
-            fresh.system.require_no_other_cleaner()
+            require_no_other_cleaner(fresh)
 
     def run(self, steps: History) -> HistoryFailed | None:
         """Run a history; return its failure, or None if it did not fail."""

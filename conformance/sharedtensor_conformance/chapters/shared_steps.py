@@ -23,14 +23,15 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     take_back,
 )
 from sharedtensor_conformance.harness import check, eventually
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.outcomes import (
     Broken,
     DeadlineExceeded,
     NotRun,
     Unsupported,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
-from sharedtensor_conformance.harness.stage_ledger import Holdings
+from sharedtensor_conformance.harness.ledger.stage_ledger import Holdings
+from sharedtensor_conformance.harness.remote.actors import ActorProxy
+from sharedtensor_conformance.harness.remote.calls import Remote
 from sharedtensor_conformance.report.verdicts import Need
 
 LEAK_ROUNDS = 20
@@ -67,7 +68,7 @@ def judging(*clauses: str) -> Iterator[None]:
 def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
     """Return the sender and the receiver on the isolated stage `fresh`.
 
-    `direction` is one of `matrix.DIRECTIONS`.
+    `direction` is one of `axes.DIRECTIONS`.
     """
     owner, peer = fresh.owner, fresh.peer
     return (owner, peer) if direction == "to_peer" else (peer, owner)
@@ -220,7 +221,7 @@ def share_in_another_program(stage: Any) -> None:
     gone = lambda: not stage.ledger.processes()  # noqa: E731
     eventually(gone, "no process is left", within=stage.grace)
     stage.kill_all()
-    stage.start_again()
+    stage.starter.start_again()
     share_once_more(stage, stage.owner)
     stage.leave_all()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 
 class NumberedTensors:

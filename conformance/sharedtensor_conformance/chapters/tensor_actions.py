@@ -9,8 +9,8 @@ import pickle
 from multiprocessing import reduction
 from typing import Any
 
-from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.ledger import ledger
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 
 def pickled(actor: Actor, value: Any) -> bytes:

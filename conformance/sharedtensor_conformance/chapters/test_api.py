@@ -9,12 +9,13 @@ from sharedtensor_conformance.chapters.module_actions import (
 )
 from sharedtensor_conformance.chapters.pool_actions import add_in_tasks
 from sharedtensor_conformance.chapters.pools import pool_in
+from sharedtensor_conformance.chapters.process_actions import forked_from
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
-from sharedtensor_conformance.harness.outcomes import Unsupported
+from sharedtensor_conformance.harness.case.outcomes import Unsupported
 
 MODULE_LEVEL = "module"
 """In place of a start method: use the functions of the module, not of a context."""
@@ -122,7 +123,7 @@ def test_module_starts_a_process_by_the_start_method_that_was_set(
             check.equal(found, method, "the start method is what was set")
             child = owner.start_peer(start_method=MODULE_LEVEL)
             sentence = "a forked child, and no other, has its parent's memory"
-            check.equal(child.has_memory_of(owner), method == "fork", sentence)
+            check.equal(child.run(forked_from) == owner.pid, method == "fork", sentence)
             child.leave()
 
 
@@ -170,7 +171,9 @@ def test_module_has_the_default_of_python_where_no_start_method_was_set(
         check.equal(found, DEFAULT_METHOD, "the start method is the default of Python")
         child = owner.start_peer(start_method=MODULE_LEVEL)
         sentence = "a forked child, and no other, has its parent's memory"
-        check.equal(child.has_memory_of(owner), DEFAULT_METHOD == "fork", sentence)
+        check.equal(
+            child.run(forked_from) == owner.pid, DEFAULT_METHOD == "fork", sentence
+        )
         check.equal(child.leave(), 0, "the child exits normally")
 
 
@@ -187,7 +190,9 @@ def test_module_starts_by_the_default_of_python_before_it_was_asked(
         owner = fresh.owner
         child = owner.start_peer(start_method=MODULE_LEVEL)
         sentence = "a forked child, and no other, has its parent's memory"
-        check.equal(child.has_memory_of(owner), DEFAULT_METHOD == "fork", sentence)
+        check.equal(
+            child.run(forked_from) == owner.pid, DEFAULT_METHOD == "fork", sentence
+        )
         check.equal(child.leave(), 0, "the child exits normally")
         found = owner.module.get_start_method()
         check.equal(found, DEFAULT_METHOD, "the start method is the default of Python")

@@ -27,8 +27,8 @@ from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.chapters.worker_tasks import describe_and_write
 from sharedtensor_conformance.harness import attempt, check, clause
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.threads import in_a_child
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.threads import in_a_child
 
 BY_FORK = ("fork",)
 BY_MESSAGE = ("spawn", "forkserver")

@@ -14,6 +14,7 @@ from sharedtensor_conformance.chapters.chan_actions import (
     put_containers,
     start_and_write,
 )
+from sharedtensor_conformance.chapters.exhaustion import interrupted
 from sharedtensor_conformance.chapters.message_actions import (
     get_messages_of_sizes,
     made_when_pickled,
@@ -58,10 +59,10 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_kept,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.threads import (
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.channels import Channel
+from sharedtensor_conformance.harness.remote.threads import (
     answer_of_thread,
     in_a_thread,
     start_waiting,
@@ -775,18 +776,16 @@ def test_signals_do_not_prolong_a_wait_with_a_timeout(owner):
     full.put(owner, {"tensor": owner.make([228])})
     counts = []
 
-    def interrupted(channel, seconds_until, limits):
-        with owner.system.interrupted(at_most=INTERRUPTED_AT_MOST) as at_owner:
+    def measured(channel, seconds_until, limits):
+        with interrupted(owner, at_most=INTERRUPTED_AT_MOST) as at_owner:
             taken = channel.use(owner, seconds_until, limits)
         counts.append(at_owner.times)
         return taken
 
     with judging("FAIL-9", "CHAN-12"):
-        check_timeouts(
-            partial(interrupted, empty, Channel.seconds_until_empty), "empty"
-        )
+        check_timeouts(partial(measured, empty, Channel.seconds_until_empty), "empty")
     with judging("FAIL-9", "CHAN-13"):
-        check_timeouts(partial(interrupted, full, Channel.seconds_until_full), "full")
+        check_timeouts(partial(measured, full, Channel.seconds_until_full), "full")
     check(max(counts) > 0, "the owner was interrupted")
     found = full.get(owner)["tensor"].values()
     check.equal(found, [228], "what has had room arrives")

@@ -4,9 +4,12 @@ from sharedtensor_conformance.chapters.message_actions import offer, unpicklable
 from sharedtensor_conformance.chapters.process_actions import set_variable, variable
 from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.matrix import LAYOUTS, permitted_layouts
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case.axes import (
+    LAYOUTS,
+    permitted_layouts,
+)
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.harness.remote.channels import Channel
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE
 
 BLOCK_SIZE = 4 << 20

@@ -19,12 +19,17 @@ from sharedtensor_conformance.chapters.env_actions import (
     own_pid,
     replace_descriptors,
 )
+from sharedtensor_conformance.chapters.exhaustion import exhausted
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     confine,
     sender_and_receiver,
     unthreaded_channel,
     wait_until_receivable,
+)
+from sharedtensor_conformance.chapters.system_changes import (
+    limited_shm,
+    unusable_shm,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.report.verdicts import Need
@@ -76,7 +81,7 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(
         later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
         sender.put(early, receiver, channel)
         wait_until_receivable(sender, receiver, channel)
-        with stage.system.unusable_shm(how):
+        with unusable_shm(stage, how):
             check_get_or_refusal(early, receiver, sender, channel)
             for turn, tensor in enumerate(later):
                 values = [number, 10 + turn, 5]
@@ -95,7 +100,7 @@ def test_sharing_by_request_without_a_usable_shm_works_or_is_refused(
     """Owner and peer ask to share a tensor while `/dev/shm` is unusable."""
     for number, (actor, other) in enumerate(((owner, peer), (peer, owner))):
         tensor = actor.make([number, 20, 3])
-        with stage.system.unusable_shm(how):
+        with unusable_shm(stage, how):
             _, refused = attempt(tensor.share)
             shared = tensor.is_shared()
             check.equal(shared, refused is None, "it is shared if nothing raised")
@@ -129,12 +134,10 @@ def shortage(resource, actor, stage, spare=0):
         spare: how many descriptors or bytes of memory are left.
     """
     if resource in UNUSABLE_SHM_ERRORS:
-        return stage.system.unusable_shm(resource)
+        return unusable_shm(stage, resource)
     if resource == "room":
-        return stage.system.limited_shm(0)
-    return actor.system.exhausted(
-        resource, SIZE // 2 if resource == "file_size" else spare
-    )
+        return limited_shm(stage, 0)
+    return exhausted(actor, resource, SIZE // 2 if resource == "file_size" else spare)
 
 
 def check_names_cause(refused, errors):
@@ -230,7 +233,7 @@ def test_refusal_to_receive_names_its_cause(sender, receiver, channel, what):
     for spare in range(3):
         tensor = sender.make([0.5] * LENGTH)
         sender.put(tensor, receiver, channel)
-        with receiver.system.exhausted(what, spare):
+        with exhausted(receiver, what, spare):
             _, refused = receiver.try_get(sender, channel)
         check_names_cause(refused, ERRORS_OF[what])
         check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
@@ -388,7 +391,7 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
             sender.put([tensor, sender.make([number, 3])], receiver)
         left = fresh.kill_all()
         check.equal(fresh.ledger.processes(), {}, "no process is left")
-        fresh.start_again()
+        fresh.starter.start_again()
         for number, (sender, receiver) in enumerate(all_pairs(fresh)):
             for channel in fresh.implementation.channels:
                 tensor = sender.make([number, 4, 5])

@@ -7,6 +7,11 @@ succeeds at the first attempt, and then the result must be right.
 
 from itertools import product
 
+from sharedtensor_conformance.chapters.exhaustion import exhausted, interrupted
+from sharedtensor_conformance.chapters.exhaustion_actions import (
+    MAX_EXHAUSTED_MAPPINGS,
+    allowed_mappings,
+)
 from sharedtensor_conformance.chapters.module_actions import look_up_context
 from sharedtensor_conformance.chapters.shared_steps import (
     LEAK_ROUNDS,
@@ -17,13 +22,10 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_until_receivable,
 )
+from sharedtensor_conformance.chapters.system_changes import limited_shm
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.exhaustion import (
-    MAX_EXHAUSTED_MAPPINGS,
-    allowed_mappings,
-)
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.harness.remote.channels import Channel
 from sharedtensor_conformance.report.verdicts import Need
 
 LENGTH = 4096
@@ -194,7 +196,7 @@ def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
     """
     for spare, send_again in product((3, 0, 1, 2, 5), (send, send_in_new_thread)):
         tensors, rows = make_several(sender, spare)
-        with sender.system.exhausted("descriptors", spare):
+        with exhausted(sender, "descriptors", spare):
             check_put_or_refusal(tensors, rows, sender, receiver, channel)
         arrived = send_again(sender, tensors, receiver, channel)
         check_arrived(tensors, arrived, rows, "the same tensors can be sent afterwards")
@@ -207,7 +209,7 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
     for actor, other in ((owner, peer), (peer, owner)):
         for spare in (0, 1, 2):
             tensor = actor.make([spare, 8, 9])
-            with actor.system.exhausted("descriptors", spare):
+            with exhausted(actor, "descriptors", spare):
                 _, refused = attempt(tensor.share)
                 shared = tensor.is_shared()
                 check.equal(shared, refused is None, "it is shared if nothing raised")
@@ -226,7 +228,7 @@ def test_tensor_whose_sharing_was_refused_can_be_sent_by_a_thread(
     """The sender shares a tensor without descriptors; another thread sends it later."""
     for spare in (0, 1, 2):
         tensor = sender.make([spare, 11, 12])
-        with sender.system.exhausted("descriptors", spare):
+        with exhausted(sender, "descriptors", spare):
             attempt(tensor.share)
         arrived = send_in_new_thread(
             sender, tensor, receiver, unthreaded_channel(stage)
@@ -241,7 +243,7 @@ def test_first_sharing_without_descriptors_works_or_is_refused(stage):
         made = []
         for spare in range(10):
             tensor = fresh.owner.make([spare, 8, 9])
-            with fresh.owner.system.exhausted("descriptors", spare):
+            with exhausted(fresh.owner, "descriptors", spare):
                 _, refused = attempt(tensor.share)
             check.equal(tensor.is_shared(), refused is None, "shared or refused")
             made.append(tensor)
@@ -261,7 +263,7 @@ def test_receive_without_descriptors_works_or_is_refused(sender, receiver, chann
     for spare in (3, 0, 1, 2, 4):
         tensors, rows = make_several(sender, spare)
         later = put_three_messages(spare, tensors, sender, receiver, channel)
-        with receiver.system.exhausted("descriptors", spare):
+        with exhausted(receiver, "descriptors", spare):
             check_get_or_refusal(tensors, rows, receiver, sender, channel)
         check_values(tensors, rows, "the sender's tensors have their values")
         check_later_messages(spare, later, sender, receiver, channel)
@@ -273,7 +275,7 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
     """The owner shares six tensors where three and a half have room."""
     before = stage.ledger.segments()
     made = [make_large(owner, number) for number in range(6)]
-    with stage.system.limited_shm(TOO_LITTLE):
+    with limited_shm(stage, TOO_LITTLE):
         refused = [attempt(tensor.share)[1] for tensor, _ in made]
         shared = [tensor.is_shared() for tensor, _ in made]
         check.equal(shared, [r is None for r in refused], "shared if nothing raised")
@@ -295,7 +297,7 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, channel, stage)
     before = stage.ledger.segments()
     made = [make_large(sender, number) for number in range(5)]
     arrived = []
-    with stage.system.limited_shm(TOO_LITTLE):
+    with limited_shm(stage, TOO_LITTLE):
         for tensor, values in made:
             _, refused = attempt(lambda t=tensor: sender.put(t, receiver, channel))
             check.equal(tensor.values(), values, "the sender's has its values")
@@ -321,7 +323,7 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     """A tensor of zeros is sent; then `/dev/shm` is filled, and both sides write."""
     tensor = sender.make([0.0] * LENGTH)
     arrived = sender.send(tensor, receiver)
-    with stage.system.limited_shm(0):
+    with limited_shm(stage, 0):
         values = check_writable(arrived, [0.0] * LENGTH)
         check_writable(tensor, tensor.values())
     check.equal(len(arrived.values()), len(values), "the receiver lives")
@@ -335,7 +337,7 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, channel
     """
     for send_again in (send, send_in_new_thread):
         tensor, values = make_large(sender, 5)
-        with sender.system.exhausted("file_size", SIZE // 2):
+        with exhausted(sender, "file_size", SIZE // 2):
             check_put_or_refusal([tensor], [values], sender, receiver, channel)
             little, rows = make_several(sender, 6)
             arrived = sender.send(little, receiver, channel)
@@ -356,7 +358,7 @@ def test_tensor_that_fits_into_the_largest_file_can_be_shared(sender, receiver, 
     for pages in (1, 3, 5, 9):
         values = [pages + 0.25 * n for n in range(pages * PAGE // 4)]
         tensor = sender.make(values)
-        with sender.system.exhausted("file_size", (pages + 1) * PAGE):
+        with exhausted(sender, "file_size", (pages + 1) * PAGE):
             arrived = sender.send(tensor, receiver)
             check_arrived([tensor], [arrived], [values], f"{pages} pages can be sent")
         drop_all(tensor, arrived)
@@ -367,7 +369,7 @@ def check_put_in_shortages(shortages, sender, receiver, channel):
     for number, (what, spare) in enumerate(shortages):
         made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
-        with sender.system.exhausted(what, spare):
+        with exhausted(sender, what, spare):
             check_put_or_refusal(tensors, rows, sender, receiver, channel)
         rows = [check_writable(tensor, values) for tensor, values in made]
         arrived = sender.send(tensors, receiver, channel)
@@ -381,7 +383,7 @@ def check_receive_in_shortages(shortages, sender, receiver, channel):
         made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         later = put_three_messages(number, tensors, sender, receiver, channel)
-        with receiver.system.exhausted(what, spare):
+        with exhausted(receiver, what, spare):
             check_get_or_refusal(tensors, rows, receiver, sender, channel)
         check_values(tensors, rows, "the sender's tensors have their values")
         check_later_messages(number, later, sender, receiver, channel)
@@ -421,10 +423,10 @@ def test_nothing_is_left_of_many_refusals(sender, receiver, channel, stage):
     def go_round(turn):
         what, spare = SHORTAGES[turn % len(SHORTAGES)]
         tensors, rows = make_several(sender, turn)
-        with sender.system.exhausted(what, spare):
+        with exhausted(sender, what, spare):
             check_put_or_refusal(tensors, rows, sender, receiver, channel)
         later = put_three_messages(turn, tensors, sender, receiver, channel)
-        with receiver.system.exhausted(what, spare):
+        with exhausted(receiver, what, spare):
             check_get_or_refusal(tensors, rows, receiver, sender, channel)
         check_later_messages(turn, later, sender, receiver, channel)
         drop_all(*tensors)
@@ -442,7 +444,7 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, channel,
     first, _ = make_several(sender, 1)
     drop_all(*first, *sender.send(first, receiver, channel))
     before = holdings_of(stage, sender, receiver)
-    with stage.system.limited_shm(SIZE + SIZE // 2):
+    with limited_shm(stage, SIZE + SIZE // 2):
         for turn in range(LEAK_ROUNDS // 2):
             made = [make_large(sender, turn), make_large(sender, turn + 0.125)]
             tensors, rows = [m[0] for m in made], [m[1] for m in made]
@@ -459,7 +461,7 @@ def test_nothing_is_left_of_refusals_for_want_of_file_size(
     first, _ = make_several(sender, 1)
     drop_all(*first, *sender.send(first, receiver, channel))
     before = holdings_of(stage, sender, receiver)
-    with sender.system.exhausted("file_size", SIZE // 2):
+    with exhausted(sender, "file_size", SIZE // 2):
         for turn in range(LEAK_ROUNDS // 2):
             tensor, values = make_large(sender, turn)
             check_put_or_refusal([tensor], [values], sender, receiver, channel)
@@ -471,8 +473,8 @@ def test_nothing_is_left_of_refusals_for_want_of_file_size(
 def test_signals_disturb_no_message(sender, receiver, channel):
     """Both sides are interrupted all the time while batches of messages cross."""
     with (
-        sender.system.interrupted() as at_sender,
-        receiver.system.interrupted() as at_receiver,
+        interrupted(sender) as at_sender,
+        interrupted(receiver) as at_receiver,
     ):
         for turn in range(LEAK_ROUNDS // 2):
             made = [make_large(sender, turn), make_large(sender, turn + 0.125)]
@@ -491,7 +493,7 @@ def test_signals_disturb_no_message(sender, receiver, channel):
 def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel):
     """The receiver waits and is interrupted; then the sender, interrupted, sends."""
     tensor = sender.make([91, 92, 93])
-    with sender.system.interrupted(), receiver.system.interrupted():
+    with interrupted(sender), interrupted(receiver):
         with receiver.getting(sender, channel) as pending:
             before = pending.times_woken()
             woken = lambda: pending.times_woken() > before + 5  # noqa: E731
@@ -505,7 +507,7 @@ def test_signals_do_not_disturb_the_start_of_a_process(owner, peer):
     """An owner that is interrupted starts a child with a tensor, which it reads."""
     tensor = owner.make([94, 95, 96])
     owner.send(tensor, peer).drop()
-    with owner.system.interrupted() as at_owner:
+    with interrupted(owner) as at_owner:
         child = owner.start_peer(arguments=[tensor])
         (arrived,) = child.arguments
         check.equal(arrived.values(), [94, 95, 96], "the tensor arrives")
@@ -550,7 +552,7 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
     second = receiver.send(first, bystander, channel)
     refused, rows = make_several(sender, 114)
     for what in ("descriptors", "memory"):
-        with sender.system.exhausted(what):
+        with exhausted(sender, what):
             attempt(lambda: sender.put(make_large(sender, 1)[0], receiver, channel))
             tensor = receiver.make([115, 116])
             arrived = receiver.send(tensor, bystander, channel)
@@ -581,7 +583,7 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
         for size, spare in product(TEXT_SIZES, (0, 1, 2, 3)):
             tensor = owner.make([size, spare])
             payload = ["x" * size, tensor]
-            with owner.system.exhausted("descriptors", spare):
+            with exhausted(owner, "descriptors", spare):
                 _, refused = attempt(lambda c=channel, p=payload: c.put(owner, p))
                 check.equal(tensor.values(), [size, spare], "it has its values")
                 found = channel.get_within(child, 0 if refused else child.deadline)
@@ -608,7 +610,7 @@ def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner
     for spare in (0, 1, 0, 2, 1, 0):
         tensors = [owner.make([spare, number]) for number in range(3)]
         channel.put(owner, ["x" * TEXT_SIZES[spare % 2], *tensors])
-        with child.system.exhausted("descriptors", spare):
+        with exhausted(child, "descriptors", spare):
             got, refused = attempt(lambda: channel.get(child))
         if refused is None:
             rows = [[spare, number] for number in range(3)]
@@ -638,7 +640,7 @@ def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
         for _ in range(count):
             channel.put(owner, "x" * size)
     channel.put(owner, [tensor])
-    with owner.system.exhausted("descriptors", 0):
+    with exhausted(owner, "descriptors", 0):
         for count, size in FILLINGS:
             found = {len(channel.get(child)) for _ in range(count)}
             check.equal(found, {size}, "what put accepted arrives")

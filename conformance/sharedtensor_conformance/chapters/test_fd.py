@@ -6,6 +6,7 @@ from sharedtensor_conformance.chapters import env_actions
 from sharedtensor_conformance.chapters.env_actions import (
     release_descriptors,
 )
+from sharedtensor_conformance.chapters.exhaustion import exhausted
 from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.process_actions import close_descriptor
 from sharedtensor_conformance.chapters.shared_steps import (
@@ -27,8 +28,10 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_and_return,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.matrix import layouts_of
-from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.case.axes import (
+    layouts_of,
+)
+from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import Need
 
 TENSORS_HELD = 6
@@ -326,7 +329,7 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
     The program inherits what it can.
     """
     sender.send(sender.make([1, 2]), receiver).drop()
-    before = {actor: Counter(actor.system.targets()) for actor in (sender, receiver)}
+    before = {actor: Counter(actor.targets()) for actor in (sender, receiver)}
     shared = sender.make([41, 42])
     shared.share()
     for number in (3, MANY_STORAGES):
@@ -449,8 +452,8 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
     """Sender and receiver have room for sixteen descriptors and make many rounds."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
     with (
-        sender.system.exhausted("descriptors", FREE_DESCRIPTORS),
-        receiver.system.exhausted("descriptors", FREE_DESCRIPTORS),
+        exhausted(sender, "descriptors", FREE_DESCRIPTORS),
+        exhausted(receiver, "descriptors", FREE_DESCRIPTORS),
     ):
         for number in range(4 * FREE_DESCRIPTORS):
             tensor = sender.make([number, 61])

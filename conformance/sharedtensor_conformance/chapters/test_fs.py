@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import product
 from typing import Any
 
+from sharedtensor_conformance.chapters.exhaustion import exhausted
 from sharedtensor_conformance.chapters.process_actions import start_in_parallel
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
@@ -29,9 +30,11 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     share_each,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.matrix import layouts_of
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness.case.axes import (
+    layouts_of,
+)
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 TIME_TO_NOTICE = 3.0
 """The number of seconds in which whoever removes names should notice a death."""
@@ -236,14 +239,14 @@ def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, sta
     """The sender sends twenty tensors; both sides hold all of them."""
     held = [sender.make([1, 2])]
     held.append(sender.send(held[0], receiver, channel))
-    before = [sender.system.descriptors(), receiver.system.descriptors()]
+    before = [sender.descriptors(), receiver.descriptors()]
     for number in range(MANY_STORAGES):
         held.append(sender.make([number, 22, 23]))
         held.append(sender.send(held[-1], receiver, channel))
     check.equal(held[-1].values(), [MANY_STORAGES - 1, 22, 23], "the last one arrives")
 
     def settled():
-        now = [sender.system.descriptors(), receiver.system.descriptors()]
+        now = [sender.descriptors(), receiver.descriptors()]
         return all(count <= then for count, then in zip(now, before, strict=True))
 
     sentence = "neither side has more descriptors open than with one storage"
@@ -279,15 +282,13 @@ def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     """The owner shares twenty tensors and holds them."""
     held = [owner.make([1, 2])]
     held[0].share()
-    before = owner.system.descriptors()
+    before = owner.descriptors()
     for number in range(MANY_STORAGES):
         held.append(owner.make([number, 24, 25]))
         held[-1].share()
         check.equal(held[-1].values(), [number, 24, 25], "sharing keeps the values")
     sentence = "the owner has no more descriptors open than with one storage"
-    eventually(
-        lambda: owner.system.descriptors() <= before, sentence, within=stage.grace
-    )
+    eventually(lambda: owner.descriptors() <= before, sentence, within=stage.grace)
 
 
 @clause("FS-3", start_methods=("spawn", "forkserver"), vary=("start_method",))
@@ -316,7 +317,7 @@ def test_storages_among_arguments_keep_no_descriptors_open(owner, peer, stage):
         in_common = common_files(held)
 
         def counts():
-            return [child.system.descriptors() for child in (few, many)]  # noqa: B023
+            return [child.descriptors() for child in (few, many)]  # noqa: B023
 
         settled = lambda: counts()[1] <= counts()[0] + in_common  # noqa: B023, E731
         sentence = (
@@ -341,7 +342,7 @@ def test_process_can_be_started_with_more_storages_than_there_are_descriptors(
     tensors = owner.run(make_many, ARGUMENT_COUNT, 27)
     owner.run(share_each, tensors)
     for each in (tensors[:1], tensors):  # descriptors of the first start may stay open
-        with owner.system.exhausted("descriptors", FREE_DESCRIPTORS):
+        with exhausted(owner, "descriptors", FREE_DESCRIPTORS):
             ended = owner.run(start_in_parallel, [each], start_method)
         check.equal(
             owner.exit_codes(ended), [0], "the process finds its tensors, and ends"
@@ -775,7 +776,7 @@ def test_any_number_of_messages_can_wait_in_a_queue(stage):
         for sender, receiver in others:  # what is made once is there
             sender.send(sender.make([51, 52]), receiver, channel).drop()
         owner.send(owner.make([51, 52]), peer, "queue").drop()
-        with owner.system.exhausted("descriptors", FREE_TO_WAIT):
+        with exhausted(owner, "descriptors", FREE_TO_WAIT):
             for number in range(WAITING_COUNT):
                 tensor = owner.make([number, 53])
                 owner.put(tensor, peer, "queue")

@@ -20,7 +20,10 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_and_return,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
-from sharedtensor_conformance.harness.matrix import BASE_ELEMENTS, layouts_of
+from sharedtensor_conformance.harness.case.axes import (
+    BASE_ELEMENTS,
+    layouts_of,
+)
 
 
 def make_leaf(actor, values, grad=None):

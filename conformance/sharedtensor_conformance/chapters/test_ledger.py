@@ -1,7 +1,7 @@
 """Judges LIFE-7 and LIFE-12 over all cases of a configuration, after the last case."""
 
 from sharedtensor_conformance.harness import check, clause
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.case.checks import wait_until
 
 
 @clause("LIFE-7", runs_last=True, vary=("strategy", "start_method"))

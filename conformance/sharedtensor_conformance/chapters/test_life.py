@@ -55,6 +55,7 @@ from sharedtensor_conformance.chapters.storage_actions import (
     drop_storages,
     new_storages,
 )
+from sharedtensor_conformance.chapters.system_changes import require_no_other_cleaner
 from sharedtensor_conformance.chapters.tensor_actions import (
     collect_garbage,
     drop_others,
@@ -65,18 +66,12 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     positions_with_wrong_first_value,
     positions_with_wrong_values,
 )
-from sharedtensor_conformance.harness import (
-    attempt,
-    check,
-    clause,
-    eventually,
-    refusal,
-    wire,
-)
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.checks import tally
-from sharedtensor_conformance.harness.process_tree import wait_until
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.case.checks import tally
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote import wire
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.channels import Channel
 
 MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""
@@ -308,7 +303,7 @@ def test_message_survives_the_exit_of_the_program_that_put_it(stage):
             wait_until_receivable(fresh.owner, fresh.peer, channel)
             arrived = fresh.peer.get(fresh.owner, channel)
             check_values_writable(arrived, [141 + number, 142])
-        for child in fresh.actors.running():
+        for child in fresh.running():
             child.start_leaving()
         check.equal(fresh.owner.wait_for_exit(), 0, "the program exits normally")
 
@@ -565,7 +560,7 @@ def check_forked_child_keeps_nothing(put, get, owner, stage):
         return child
 
     def resources_of(child):
-        account = stage.ledger.account(child.pid)
+        account = stage.ledger.read()["processes"][str(child.pid)]
         return [account["descriptors"], account["mappings"]]
 
     def end_and_count(child):
@@ -667,7 +662,7 @@ def wait_until_empty(fresh, remaining, sentence):
 
     `remaining` returns what is left; the evidence has its first item.
     """
-    fresh.system.require_no_other_cleaner()
+    require_no_other_cleaner(fresh)
 
     def found():
         names = remaining()
@@ -1283,7 +1278,7 @@ def check_only_own_descriptors(own, program, stage):
     sentence = "the program has no descriptor that sharing made"
     eventually(lambda: not more(), sentence, stage.grace, found=more)
     check(program.pid in stage.ledger.processes(), "the program runs")
-    check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
+    check.equal(program.mappings(), 0, "it has no mapping of shared memory")
 
 
 @contextmanager
@@ -1305,7 +1300,7 @@ def check_first_to_share_gives_back(stage):
     """Check that what a process makes once, for all that it shares, goes as well."""
     with stage.fresh(alone=True) as fresh:
         first = fresh.owner
-        own = Counter(first.system.targets())
+        own = Counter(first.targets())
         first.start_peer(arguments=[first.make([200, 201])])
         with as_a_program(first):
             check_only_own_descriptors(own, first, fresh)
@@ -1322,7 +1317,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
         actor.drop_all()
     child = owner.start_peer()
     counts = holdings_of(stage, owner, peer)
-    own = Counter(child.system.targets())
+    own = Counter(child.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
     others = share_separately(stage, owner, owner.run(make_many, MANY_STORAGES, 205))
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)

@@ -29,8 +29,8 @@ from sharedtensor_conformance.chapters.shared_steps import (
     wait_for_all,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
-from sharedtensor_conformance.harness.channels import Channel
-from sharedtensor_conformance.harness.outcomes import Broken, DeadlineExceeded
+from sharedtensor_conformance.harness.case.outcomes import Broken, DeadlineExceeded
+from sharedtensor_conformance.harness.remote.channels import Channel
 
 ENDLESS_BATCHES = 100_000
 """A number of batches so large that a worker never puts the last one."""

@@ -36,16 +36,11 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     make_many,
     share_each,
 )
-from sharedtensor_conformance.harness import (
-    attempt,
-    check,
-    clause,
-    eventually,
-    process_tree,
-)
-from sharedtensor_conformance.harness.outcomes import Unsupported
-from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.stage_folder import folder_for_sockets
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.harness.case.outcomes import Unsupported
+from sharedtensor_conformance.harness.kernel import process_tree
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.supervisor.stage_folder import folder_for_sockets
 
 LONGEST_ADDRESS = 107
 """The number of bytes of a path that fit into the address of a socket: unix(7)."""
@@ -137,7 +132,7 @@ def wait_until_managers_end(stage, fresh):
 
 def kill_all_and_wait(stage, fresh):
     """Kill all actors, and wait until their names are removed."""
-    for actor in reversed(fresh.actors.running()):
+    for actor in reversed(fresh.running()):
         if actor.is_alive():
             actor.kill()
     wait_until_removed(stage, fresh, fresh.ledger.segments(), "the names are removed")
@@ -282,9 +277,7 @@ def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
     with stage.fresh(alone=True) as fresh:
         fresh.owner.run(open_pipe)
-        pipes = {
-            name for name in fresh.owner.system.targets() if name.startswith("pipe:")
-        }
+        pipes = {name for name in fresh.owner.targets() if name.startswith("pipe:")}
         check(pipes, "the owner has a pipe open")
         check.equal(fresh.ledger.managers(), [], "no manager has been started")
         tensor = share_one(fresh.owner, [19, 20, 21])
@@ -301,7 +294,7 @@ def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
     """The sockets that the owner had before are compared with the manager's."""
     with stage.fresh() as fresh:
         fresh.owner.make([1, 2])
-        sockets = {name for name in fresh.owner.system.targets() if "socket:" in name}
+        sockets = {name for name in fresh.owner.targets() if "socket:" in name}
         check(sockets, "the owner has a socket open")
         tensor = share_one(fresh.owner, [22, 23, 24])
         check.equal(tensor.values(), [22, 23, 24], "the tensor is shared")
@@ -320,7 +313,7 @@ def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
         check.equal(tensor.values(), [29, 30, 31], "the tensor is shared")
         output = str(fresh.supervision.log)
         check(
-            output in fresh.owner.system.targets(),
+            output in fresh.owner.targets(),
             "the owner's output goes to a file",
         )
         managers = fresh.ledger.managers()
@@ -640,7 +633,7 @@ def check_nothing_left(fresh):
 
 def check_all_exit(fresh):
     """Make all running actors exit normally, the owner last."""
-    for actor in reversed(fresh.actors.running()):
+    for actor in reversed(fresh.running()):
         check.equal(actor.leave(), 0, "the process exits normally")
 
 

@@ -21,9 +21,14 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_until_receivable,
 )
+from sharedtensor_conformance.chapters.system_changes import (
+    as_nobody,
+    replace_segment,
+    replacement_is_unchanged,
+)
 from sharedtensor_conformance.chapters.tensor_actions import make_long, make_many
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.outcomes import Unsupported
+from sharedtensor_conformance.harness.case.outcomes import Unsupported
 
 GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 NAME_COUNT = 20
@@ -80,7 +85,7 @@ def check_closed_to_nobody(stage, names):
     """Check that another user can open none of the segments with these names."""
     for name in names:
         for action in ("read", "write"):
-            outcome = stage.system.as_nobody(action, f"/dev/shm/{name}")
+            outcome = as_nobody(stage, action, f"/dev/shm/{name}")
             check(outcome in ACCESS_ERRORS, f"another user may not {action} it")
 
 
@@ -191,7 +196,7 @@ def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
                 check.equal(
                     mode & GROUP_AND_OTHERS, 0, "others may do nothing in its directory"
                 )
-            outcome = fresh.system.as_nobody("connect", path)
+            outcome = as_nobody(fresh, "connect", path)
             refused = (*ACCESS_ERRORS, "turned away")
             check(outcome in refused, "another user cannot connect")
         tensor = fresh.owner.make([10, 11])
@@ -265,7 +270,7 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
             channel, before = unthreaded_channel(fresh), fresh.ledger.segments()
             sender.put(tensor, receiver, channel)
             name = new_segment_name(fresh, before)
-            fresh.system.replace_segment(name, how)
+            replace_segment(fresh, name, how)
             get = lambda c=channel: receiver.get(sender, c)  # noqa: E731
             arrived, refused = attempt(get)
             check_replacement_unchanged(fresh, name, how)
@@ -278,7 +283,7 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
 
 def check_replacement_unchanged(fresh, name, how):
     """Check that nobody has written to what took the place of a segment."""
-    unchanged = fresh.system.replacement_is_unchanged(name)
+    unchanged = replacement_is_unchanged(fresh, name)
     check(unchanged, f"what is in the place of the segment ({how}) is not written")
 
 
@@ -324,7 +329,7 @@ def replace_file_during_send(fresh, sent, receiver, sender, before, how):
     sender.put(sent[sender][0], receiver, unthreaded_channel(fresh))
     names = fresh.ledger.segments() - before
     for name in names:
-        fresh.system.replace_segment(name, how)
+        replace_segment(fresh, name, how)
     arrived, refused = attempt(lambda: receiver.get(sender, unthreaded_channel(fresh)))
     for name in names:
         check_replacement_unchanged(fresh, name, how)

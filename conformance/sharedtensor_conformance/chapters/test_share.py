@@ -34,7 +34,10 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     write_array,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
-from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
+from sharedtensor_conformance.harness.case.axes import (
+    LAYOUTS,
+    layouts_of,
+)
 
 
 @clause("SHARE-1", vary=("strategy", "start_method"))

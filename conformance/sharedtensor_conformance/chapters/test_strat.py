@@ -16,8 +16,8 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.threads import in_a_thread
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.threads import in_a_thread
 
 FASTEST_START: dict[str, Any] = {
     "vary": (),

@@ -47,7 +47,7 @@ from sharedtensor_conformance.chapters.thread_actions import (
     stop_exchange,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
-from sharedtensor_conformance.harness.actor import Actor
+from sharedtensor_conformance.harness.remote.actor import Actor
 
 THREADS = 4
 PER_THREAD = 40

@@ -9,7 +9,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
 )
 from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import attempt, check, clause
-from sharedtensor_conformance.harness.matrix import (
+from sharedtensor_conformance.harness.case.axes import (
     BASE_ELEMENTS,
     layouts_of,
     permitted_layouts,

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from sharedtensor_conformance.chapters.message_actions import bytes_of_size
-from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.threads import (
+from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.threads import (
     SWITCH_INTERVAL,
     THREAD_TIMEOUT,
     run_in_parallel,

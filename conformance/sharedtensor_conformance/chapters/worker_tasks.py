@@ -16,9 +16,9 @@ from sharedtensor_conformance.chapters.bundle_actions import (
     describe_bundle,
     write_bundle,
 )
-from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.payloads import map_leaves
-from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.harness.ledger import ledger
+from sharedtensor_conformance.harness.remote.payloads import map_leaves
+from sharedtensor_conformance.harness.remote.setting import Setting
 
 READY_TIMEOUT = 20.0
 """Seconds that the first of several processes may take to be ready."""

@@ -52,9 +52,12 @@ def seconds(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what the adapter declares, and its problems."""
+    from sharedtensor_conformance.adapter_trial.inspection import (
+        LOADING_TIMEOUT,
+        describe,
+    )
     from sharedtensor_conformance.adapters.loader import LoadingError
-    from sharedtensor_conformance.harness.inspection import LOADING_TIMEOUT, describe
-    from sharedtensor_conformance.harness.template import why_not_preloaded
+    from sharedtensor_conformance.harness.supervisor.template import why_not_preloaded
 
     try:
         described = describe(

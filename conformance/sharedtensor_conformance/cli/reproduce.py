@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.adapter_trial import inspection
 from sharedtensor_conformance.adapters.loader import LoadingError
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli.command import (
@@ -21,8 +22,9 @@ from sharedtensor_conformance.cli.command import (
     positive,
     write,
 )
-from sharedtensor_conformance.harness import inspection
-from sharedtensor_conformance.harness.matrix import matches
+from sharedtensor_conformance.plugin.matrix import (
+    matches,
+)
 from sharedtensor_conformance.report.records import Case, Report, read_report
 from sharedtensor_conformance.report.repeat import CONFIGURING
 from sharedtensor_conformance.report.verdicts import Verdict

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sharedtensor_conformance.harness.checks import (
+    from sharedtensor_conformance.harness.case.checks import (
         attempt,
         check,
         eventually,
         refusal,
     )
-    from sharedtensor_conformance.harness.marking import clause
+    from sharedtensor_conformance.harness.case.marking import clause
 
 __all__ = ["attempt", "check", "clause", "eventually", "refusal"]
 
@@ -27,9 +27,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "clause":
-        from sharedtensor_conformance.harness.marking import clause
+        from sharedtensor_conformance.harness.case.marking import clause
 
         return clause
-    from sharedtensor_conformance.harness import checks
+    from sharedtensor_conformance.harness.case import checks
 
     return getattr(checks, name)

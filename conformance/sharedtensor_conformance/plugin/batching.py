@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.harness.marking import Marking
+from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.plugin.batches import Batches, batches_of
 from sharedtensor_conformance.plugin.cases import BATCH, batch_in_nodeid, case_id
 from sharedtensor_conformance.plugin.enumeration import Axis, PlannedCase, id_in_report

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
+from sharedtensor_conformance.harness.case.marking import Marking
 
 BATCH = pytest.StashKey[int]()
 BATCH_SUFFIX = re.compile(r"@(\d+)(?=[-\]])")

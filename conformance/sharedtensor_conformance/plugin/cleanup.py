@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.leaks import Growth
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.ledger.leaks import Growth
+from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.report.expectations import Expectation
 from sharedtensor_conformance.report.records import Case

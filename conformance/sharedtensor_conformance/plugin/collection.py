@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
+from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.plugin.batching import (
     groups_of,
     in_each_batch,

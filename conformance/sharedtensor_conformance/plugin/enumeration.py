@@ -20,19 +20,21 @@ from typing import Any
 from sharedtensor_conformance import chapters
 from sharedtensor_conformance.adapter import LONG_PROFILES, Implementation
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import (
+from sharedtensor_conformance.harness.case.axes import (
     DIRECTIONS,
     LAYOUTS,
     Configuration,
-    Selection,
-    configurations,
     kinds_of,
     layouts_of,
+)
+from sharedtensor_conformance.harness.case.marking import Marking
+from sharedtensor_conformance.plugin.cases import BATCH_SUFFIX, marking_of
+from sharedtensor_conformance.plugin.matrix import (
+    Selection,
+    configurations,
     may_match,
     pairwise,
 )
-from sharedtensor_conformance.plugin.cases import BATCH_SUFFIX, marking_of
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 

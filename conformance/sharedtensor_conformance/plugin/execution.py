@@ -6,8 +6,8 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sharedtensor_conformance.harness.checks import tally
-from sharedtensor_conformance.harness.outcomes import (
+from sharedtensor_conformance.harness.case.checks import tally
+from sharedtensor_conformance.harness.case.outcomes import (
     ActorDied,
     Broken,
     CheckFailed,

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.adapter_trial import inspection
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness import in_flight, inspection
-from sharedtensor_conformance.harness.watchdog import case_limit
+from sharedtensor_conformance.harness.case import in_flight
 from sharedtensor_conformance.plugin.cases import batch_of, case_id, marking_of
 from sharedtensor_conformance.plugin.options import selection_of
 from sharedtensor_conformance.plugin.plan import durations_of, plan_of
@@ -28,6 +28,7 @@ from sharedtensor_conformance.plugin.runner import PreparedCase, Runner
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.plugin.state import RECORDER, RUNNER, SELECTION
+from sharedtensor_conformance.plugin.watchdog import case_limit
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 

@@ -8,9 +8,12 @@ from functools import cached_property
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.matrix import Selection, matches
 from sharedtensor_conformance.plugin.durations import Durations, load_durations
 from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
+from sharedtensor_conformance.plugin.matrix import (
+    Selection,
+    matches,
+)
 from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
 from sharedtensor_conformance.plugin.shards import digest, shards_of
 from sharedtensor_conformance.report import records

@@ -15,21 +15,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness import in_flight
-from sharedtensor_conformance.harness.answer_waits import answer_waits
-from sharedtensor_conformance.harness.checks import tally
-from sharedtensor_conformance.harness.leaks import Growth
-from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.outcomes import DeadlineExceeded, NotRun
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.watchdog import Watchdog
+from sharedtensor_conformance.harness.case import in_flight
+from sharedtensor_conformance.harness.case.answer_waits import answer_waits
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
+from sharedtensor_conformance.harness.case.checks import tally
+from sharedtensor_conformance.harness.case.marking import Marking
+from sharedtensor_conformance.harness.case.outcomes import DeadlineExceeded, NotRun
+from sharedtensor_conformance.harness.ledger.leaks import Growth
+from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.plugin.cleanup import Cleanup
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.plugin.known_deviations import KnownDeviations
 from sharedtensor_conformance.plugin.slow_failures import LONG_WAIT, SlowFailures
 from sharedtensor_conformance.plugin.stages import Stages
+from sharedtensor_conformance.plugin.watchdog import Watchdog
 from sharedtensor_conformance.report.expectations import (
     Expectation,
     Expectations,

@@ -10,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.matrix import (
-    PREFERRED_METHODS,
+from sharedtensor_conformance.harness.case.axes import (
     Configuration,
+)
+from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.plugin.matrix import (
+    PREFERRED_METHODS,
     Selection,
 )
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.stages import Stages
+from sharedtensor_conformance.plugin.watchdog import Watchdog
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.matrix import Configuration
-from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.template import Template
+from sharedtensor_conformance.harness.case.axes import (
+    Configuration,
+)
+from sharedtensor_conformance.harness.stage.stage import Stage
+from sharedtensor_conformance.harness.supervisor.template import Template
 
 
 class Stages:

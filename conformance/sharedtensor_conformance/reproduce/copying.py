@@ -39,8 +39,6 @@ class Copier:
         self.adapter = adapter
         self.provided = set(provided)
         self.mentioned = mentioned
-        self.whole = False
-        """Whether classes are copied with all of their methods."""
         self.imports: set[str] = set()
         self.parts: dict[Key, str] = {}
         self.names: dict[Key, str] = {}
@@ -191,7 +189,7 @@ class _Edits(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._rename(node)
         kept = node.body
-        if not self.copier.whole and all(map(self._is_copied, node.bases)):
+        if all(map(self._is_copied, node.bases)):
             kept = [one for one in node.body if self._is_kept(one)]
         before = node.body[0]
         for one in node.body:

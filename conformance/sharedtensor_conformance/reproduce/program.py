@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
-from sharedtensor_conformance.harness import actor
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.reproduce.copying import SUITE, Copier
 from sharedtensor_conformance.reproduce.sources import Unreplayable, read_source
 from sharedtensor_conformance.reproduce.steps import Steps, folded, of_last_stage
 
 RUNTIME = f"{__package__}.runtime"
-ACTOR = "Actor"
-BEGIN = b"# " + b"-" * 86
-"""The line of the runtime from which on it is copied."""
-
-STUBS = {
-    "channels.Channel": "()",
-}
-"""What stands for definitions that only some cases need, in code that all need."""
+OWN = {"STRATEGY", "CHANNELS", "TIMEOUT", "DEADLINE", "GRACE", "SEGMENTS", "SEEN"}
+"""The constants that each program defines."""
 
 STEPS = 'def steps():\n    """Do what the test of the case does."""\n'
 WIDTH = 88
@@ -72,12 +63,12 @@ def write_program(
     steps = Steps(events, subject.case.evidence, compares=compares)
     lines = steps.write()
     shown = "\n".join(folded(lines) if loops else lines)
-    copied = Copied(subject.implementation.operations, steps, shown)
+    imports, copied = _copied(subject.implementation.operations, steps, shown)
     parts = [
-        _imports(copied.copier.imports | _numbers_in(shown)),
+        _imports(imports | _numbers_in(shown)),
         _constants(subject),
         STEPS + textwrap.indent(shown, "    "),
-        *copied.parts,
+        *copied,
         'if __name__ == "__main__":\n    main()\n',
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts if part)
@@ -86,98 +77,32 @@ def write_program(
     return f"{_docstring(subject)}\n\nfrom __future__ import annotations\n\n{text}\n"
 
 
-class Copied:
-    """What a program copies of the adapter and of the suite.
+def _copied(operations: str, steps: Steps, shown: str) -> tuple[set[str], list[str]]:
+    """Return what a program imports, and what it copies of the adapter and the suite.
 
     Args:
         operations: the place of the adapter's operations, as it declares it.
         steps: the steps, with what they use.
         shown: the text of the steps.
     """
-
-    def __init__(self, operations: str, steps: Steps, shown: str) -> None:
-        module, _, self.operations = operations.partition(":")
-        self.source = read_source(actor.__name__)
-        runtime = read_source(RUNTIME)
-        self.steps = steps
-        self.provided = {*runtime.statements} - {"Requests", "Operations", "run"}
-        self.methods = _methods(runtime.statements[ACTOR][0]) | {"prepare"}
-        mentioned = {*steps.words, *re.findall(r"\w+", shown)}
-        before = 0
-        while before < len(mentioned):  # copied code mentions other methods
-            before = len(mentioned)
-            self.copier = Copier(module, self.provided, mentioned)
-            self.parts = self._copy(module, shown)
-
-    def _copy(self, module: str, shown: str) -> list[str]:
-        copier = self.copier
-        name = copier.define(module, self.operations)
-        for place in sorted(self.steps.functions):
-            module, _, function = place.partition(":")
-            copier.define(module, function.partition(".")[0])
+    module, _, name = operations.partition(":")
+    words = set(re.findall(r"\w+", shown))
+    mentioned, before = {*steps.words, *words}, 0
+    runtime = words & read_source(RUNTIME).statements.keys()
+    while before < len(mentioned):  # copied code mentions other methods
+        before = len(mentioned)
+        copier = Copier(module, {*OWN, "steps", "Operations"}, mentioned)
+        for place in sorted(steps.functions):  # first: the steps have their names
+            source, _, function = place.partition(":")
+            copier.define(source, function.partition(".")[0])
+        for used in (*sorted(runtime), "main"):
+            copier.define(RUNTIME, used)
         if "Layout(" in shown:
             copier.define(f"{SUITE}.adapter", "Layout")
-        for place, unused in STUBS.items():
-            module, _, stub = place.rpartition(".")
-            if not (stub == "Channel" and "open_channel" in self.steps.requests):
-                copier.stub(f"{SUITE}.harness.{module}", stub, unused)
-        copier.define(actor.__name__, "run")
-        requests = self._requests()
-        alias = "" if name == "Operations" else f"Operations = {name}"
-        return [*copier.parts.values(), alias, requests, *self._runtime()]
-
-    def _requests(self) -> str:
-        """Return the class with those methods of the suite's actor that are used."""
-        (node,) = self.source.statements[ACTOR]
-        assert isinstance(node, ast.ClassDef)
-        methods = [m for m in node.body if self._is_used(m)]
-        texts = [f"    {self.copier.text(self.source, m)}" for m in methods]
-        own = _attributes(read_source(RUNTIME).statements[ACTOR][0])
-        attributes = [
-            f"    {name} = {ast.unparse(value)}\n"
-            for name, value in _attributes(node).items()
-            if name in self.copier.mentioned and name not in own
-        ]
-        head = 'class Requests:\n    """What the suite asks a process for."""\n'
-        return "\n".join([head, *attributes, *(f"{text}\n" for text in texts)])
-
-    def _runtime(self) -> Iterator[str]:
-        """Yield the statements of the runtime that are copied."""
-        source = read_source(RUNTIME)
-        self.copier.provided |= source.statements.keys()
-        self.copier.whole = True
-        begin = source.text.index(BEGIN)
-        nodes = {id(n): n for found in source.statements.values() for n in found}
-        for node in sorted(nodes.values(), key=source.span):
-            if source.span(node)[0] > begin:
-                yield self.copier.text(source, node)
-
-    def _is_used(self, node: ast.stmt) -> bool:
-        if not isinstance(node, ast.FunctionDef) or node.name in self.methods:
-            return False
-        asked = node.name in self.steps.requests
-        return asked or node.name in self.copier.mentioned - {"__init__"}
-
-
-def _methods(node: ast.stmt) -> set[str]:
-    assert isinstance(node, ast.ClassDef)
-    return {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
-
-
-def _attributes(node: ast.stmt) -> dict[str, ast.expr]:
-    """Return the attributes that the actor of the suite begins with."""
-    assert isinstance(node, ast.ClassDef)
-    found = {}
-    for one in ast.walk(node.body[1]):
-        if isinstance(one, ast.Assign | ast.AnnAssign) and one.value:
-            target = one.targets[0] if isinstance(one, ast.Assign) else one.target
-            if isinstance(target, ast.Attribute) and not _names(one.value):
-                found[target.attr] = one.value
-    return found
-
-
-def _names(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Name) for one in ast.walk(node))
+        copier.provided.discard("Operations")
+        named = copier.define(module, name)
+    alias = "" if named == "Operations" else f"Operations = {named}"
+    return copier.imports, [*copier.parts.values(), alias]
 
 
 def _imports(lines: set[str]) -> str:

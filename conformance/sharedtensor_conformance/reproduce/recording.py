@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.harness.listening import Listener, use_listener
+from sharedtensor_conformance.harness.case.listening import Listener, use_listener
 
 FILE_VARIABLE = "SHAREDTENSOR_CONFORMANCE_EVENTS"
 """The environment variable that names the file for the recorded events."""

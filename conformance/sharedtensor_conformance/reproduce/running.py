@@ -20,9 +20,12 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.api import suite_command
 from sharedtensor_conformance.bounded_run import Result, run
-from sharedtensor_conformance.harness import stage_folder
-from sharedtensor_conformance.harness.checks import wait_until
-from sharedtensor_conformance.harness.supervisor_client import Supervisor
+from sharedtensor_conformance.harness.case.checks import wait_until
+from sharedtensor_conformance.harness.supervisor import stage_folder
+from sharedtensor_conformance.harness.supervisor.supervisor_client import (
+    Supervisor,
+    job_of,
+)
 from sharedtensor_conformance.report.records import Report, ReportError, read_report
 from sharedtensor_conformance.reproduce import recording
 from sharedtensor_conformance.reproduce.sources import Unreplayable
@@ -119,8 +122,8 @@ def execute(
         file.write_text(program, encoding="utf-8")
         supervisor = Supervisor(_job(file, root, implementation), ANSWER_TIMEOUT)
         try:
-            wait_until(lambda: supervisor.ask("status") is not None, limit)
-            status = supervisor.ask("status")
+            wait_until(lambda: supervisor.status() is not None, limit)
+            status = supervisor.status()
             log = Path(stage_folder.log(root))
             output = log.read_text(encoding="utf-8", errors="backslashreplace")
         finally:
@@ -135,12 +138,5 @@ def _path() -> str:
 
 
 def _job(file: Path, root: str, implementation: Implementation) -> dict[str, Any]:
-    variables = {"TMPDIR": stage_folder.temporary(root), "PYTHONPATH": _path()}
-    return {
-        "argv": [sys.executable, str(file)],
-        "environment": os.environ | variables,
-        "root": root,
-        "pattern": implementation.segment_pattern,
-        "manager": implementation.manager_pattern,
-        "private": True,
-    }
+    patterns = implementation.segment_pattern, implementation.manager_pattern
+    return job_of(root, [sys.executable, str(file)], {"PYTHONPATH": _path()}, *patterns)

@@ -1,7 +1,8 @@
 """The runtime of a program that replays a case: its processes, and what is checked.
 
-The text below the line of dashes is copied into each program. The names above it are
-those that each program defines itself: its steps, and what it copies from the suite.
+It is copied into each program, with what it uses of the suite: the processes of a
+program are actors as in the suite. The names at the top are those that each program
+defines itself: its steps, and the operations of the adapter.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import pickle
 import re
 import select
 import signal
@@ -20,15 +20,25 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import Any
+
+from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.remote.actor import Actor, owner_main
+from sharedtensor_conformance.harness.remote.wire import (
+    Wire,
+    WireClosed,
+    WireTimeout,
+    after,
+    decode,
+    encode,
+    place_of,
+)
 
 STRATEGY, CHANNELS = "default", ("pipe",)
 TIMEOUT, DEADLINE, GRACE, SEGMENTS, SEEN = 60.0, 10.0, 3.0, r"(?!)", ""
-
-
-class Requests:
-    """The methods of the suite's actor that a case uses."""
 
 
 class Operations:
@@ -39,37 +49,9 @@ def steps() -> None:
     """Do what the test does."""
 
 
-def run(actor: Any) -> None:
-    """Run an actor."""
+# What each program defines ends here.
 
-
-# --------------------------------------------------------------------------------------
-from_implementation = nullcontext
-_current_actor: Any = None
-listener = socket.socket(socket.AF_UNIX)
-
-
-class Reference:
-    """An object that stays in its process, which knows it by this key."""
-
-    __module__ = "__main__"  # in a spawned process, too
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return plain data with `change` applied to each object that is not plain."""
-    if isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
-        return value
-    for kind in (list, set, frozenset):
-        if isinstance(value, kind):
-            return kind(mapped(item, change) for item in value)
-    if type(value) is tuple:
-        return tuple(mapped(item, change) for item in value)
-    if isinstance(value, dict):
-        return dict(mapped(list(value.items()), change))
-    return change(value)
+listener: Any = socket.socket(socket.AF_UNIX)
 
 
 class Setting:
@@ -85,82 +67,21 @@ class Setting:
         return Operations()
 
 
-class Actor(Requests):
-    """A process of the case. It does what `steps` asks for, one request at a time."""
+class Reference:
+    """An object that stays in its process, which knows it by this key."""
 
-    def __init__(self, name: str, setting: Setting) -> None:
-        self.name, self.setting, self.pid = name, setting, os.getpid()
-        self.objects: dict[str, Any] = {}
-        self.channels: dict[str, Any] = {}
-        self.object_count, self.leaving, self.uncaught = 0, False, None
-        self.operations: Any = Operations()
+    def __init__(self, data: dict[str, str]) -> None:
+        self.data = data
+        (self.key,) = data.values()
 
-    def serve(self) -> None:
-        """Answer requests until the program ends, or asks the process to leave."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(f"\0{self.setting.control}")
-            self.wire = connection.makefile("rwb")
-        while not self.leaving:
-            try:
-                what, arguments = pickle.load(self.wire)
-            except EOFError:
-                os._exit(0)  # the program has ended
-            pickle.dump(self.answer(what, arguments), self.wire)
-            self.wire.flush()
-            if self.uncaught:
-                raise self.uncaught
-        self.wire.close()
 
-    def answer(self, what: str, arguments: Any) -> tuple[str, Any]:
-        """Return what was raised, or "", and the answer or the exception's text."""
-        try:
-            given = mapped(arguments, self.resolve)
-            return "", mapped(self.function(what)(*given), self.refer)
-        except BaseException as error:
-            return type(error).__name__, str(error)
-
-    def function(self, what: str) -> Callable[..., Any]:
-        """Return the method or the operation with this name."""
-        owner: Any = self if hasattr(self, what) else self.operations
-        method: Callable[..., Any] = getattr(owner, what)
-        return method
-
-    def resolve(self, value: Any) -> Any:
-        """Return the object that a reference means; another value as it is."""
-        known = {**self.objects, **self.channels}
-        return known[value.key] if isinstance(value, Reference) else value
-
-    def refer(self, value: Any) -> Reference:
-        """Keep an object here; a channel has the same key in all processes."""
-        for key, known in self.objects.items():
-            if known is value:
-                return Reference(key)
-        if type(value).__name__ == "Channel":
-            self.channels[value.name] = value
-            return Reference(value.name)
-        self.object_count += 1
-        self.objects[str(self.object_count)] = value
-        return Reference(str(self.object_count))
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Call an operation of the implementation."""
-        return getattr(self.operations, name)(*arguments)
-
-    def by_implementation(self, action: Callable[[], Any]) -> Any:
-        """Return the result of an action."""
-        return action()
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the suite."""
-        return function(self, *arguments)
-
-    def prepare(self) -> None:
-        """Prepare the implementation in this process."""
-        self.call("enter_child", STRATEGY)
-
-    def leave(self) -> None:
-        """End after the answer."""
-        self.leaving = True
+def refer(value: Any) -> dict[str, Any]:
+    """Return how a value is named that is sent to a process and is not plain."""
+    if isinstance(value, Reference):
+        return value.data
+    if isinstance(value, Layout):
+        return {"layout": asdict(value)}
+    return {"function": place_of(value)}
 
 
 class Ended(Exception):
@@ -168,46 +89,53 @@ class Ended(Exception):
 
 
 class Process:
-    """A process of the case as `steps` sees it: each method is a request to it."""
+    """A process of the case as `steps` sees it: each operation is a method of it."""
 
-    def __init__(self, name: str, pid: int, end: Callable[[], Any]) -> None:
-        self.name, self.pid, self.exit_status = name, pid, end
+    def __init__(self, pid: int, end: Callable[[], Any]) -> None:
+        self.pid, self.exit_status = pid, end
         self.pidfd = os.pidfd_open(pid)
-        self.wait_for(listener)
-        self.connection, _ = listener.accept()
-        self.wire = self.connection.makefile("rwb")
+        ready, _, _ = select.select([listener, self.pidfd], [], [], TIMEOUT)
+        if listener not in ready:
+            raise Ended(f"exit status {end()}" if ready else "no answer")
+        connection, _ = listener.accept()
+        self.wire = Wire(connection)
+        self.wire.receive()  # its name
 
-    def __getattr__(self, what: str) -> Callable[..., Any]:
-        return lambda *arguments: self.begin(what, *arguments).answer()
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        return lambda *given: self.begin("operate", operation, *given).answer()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in the process, and return what it returns."""
+        return self.begin("run", function, *arguments).answer()
 
     def start_peer(self, name: str, *arguments: Any) -> Process:
         """Make the process start another one."""
-        pid = self.begin("start_peer", name, *arguments).answer()
-        return Process(name, pid, lambda: self.join(name, TIMEOUT))
+        pid = self.run(Actor.start_peer, name, *arguments)
+        return Process(pid, lambda: self.run(Actor.join, name, TIMEOUT))
+
+    def leave(self) -> Any:
+        """Make the process end."""
+        return self.begin("leave").answer()
 
     def begin(self, what: str, *arguments: Any) -> Process:
         """Ask the process for something, and do not wait for the answer."""
-        with suppress(BrokenPipeError):
-            pickle.dump((what, arguments), self.wire)
-            self.wire.flush()
+        given = [encode(argument, refer) for argument in arguments]
+        with suppress(WireClosed):
+            self.wire.send({"do": what, "with": given})
         return self
 
     def answer(self, within: float = TIMEOUT) -> Any:
         """Return the answer to what the process was asked for, or raise what it did."""
-        self.wait_for(self.connection, within)
         try:
-            raised, value = pickle.load(self.wire)
-        except (EOFError, ConnectionError):
+            message = self.wire.receive(after(within), process_fd=self.pidfd)
+        except WireClosed:
             raise Ended(f"exit status {self.exit_status()}") from None
-        if raised:
-            raise type(raised, (Exception,), {})(value)
-        return value
-
-    def wait_for(self, readable: Any, within: float = TIMEOUT) -> None:
-        """Wait until there is something to read, or the process has ended."""
-        ready, _, _ = select.select([readable, self.pidfd], [], [], within)
-        if readable not in ready:
-            raise Ended(f"exit status {self.exit_status()}" if ready else "no answer")
+        except WireTimeout:
+            raise Ended("no answer") from None
+        if "ok" in message:
+            return decode(message["ok"], Reference)
+        error = message.get("raised") or message["fault"]
+        raise type(error["type"], (Exception,), {})(error["message"])
 
     def kill(self) -> None:
         """Kill the process, and wait for its end."""
@@ -217,17 +145,8 @@ class Process:
 
 def start_owner() -> Process:
     """Start the process that starts all others."""
-    address = listener.getsockname()[1:].decode()
-    owner = subprocess.Popen([sys.executable, __file__, address])
-    return Process("owner", owner.pid, owner.wait)
-
-
-def wait_until(condition: Callable[[], Any], within: float = TIMEOUT) -> bool:
-    """Return whether a condition became true in time."""
-    deadline = time.monotonic() + within
-    while not (found := bool(condition())) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return found
+    owner = subprocess.Popen([sys.executable, __file__, listener.getsockname()])
+    return Process(owner.pid, owner.wait)
 
 
 def until_it_waits(process: Process) -> bool:
@@ -277,15 +196,14 @@ def raises(seen: str) -> Iterator[None]:
 
 def main() -> None:
     """Run the steps, or the owner that they start; end all processes after them."""
-    global _current_actor
     if sys.argv[1:]:
-        _current_actor = Actor("owner", Setting(sys.argv[1]))
-        run(_current_actor)
+        setting: Any = Setting(sys.argv[1])
+        owner_main(setting)
         return
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: adopt orphans
-    listener.bind(f"\0replay-{os.getpid()}")
-    listener.listen()
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        listener.bind(f"{folder}/listener")
+        listener.listen()
         os.environ["TMPDIR"] = folder  # of processes that are killed, and leave theirs
         try:
             steps()

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sharedtensor_conformance import adapter
-from sharedtensor_conformance.harness import actor, wire
+from sharedtensor_conformance.harness.remote import wire
 from sharedtensor_conformance.reproduce.sources import Unreplayable
 
 Event = dict[str, Any]
@@ -32,20 +32,6 @@ ADDRESS = 1 << 32
 OWNER = "owner"
 REUSED = ("peer", "bystander")
 STARTS = ("make_pairs", "start_peer", "prepare", "make_peer")
-KEYED = {"drop": 99} | dict.fromkeys(
-    ("hide", "drop_in_a_thread", "drop_channel", "close_pool"), 1
-)
-"""Functions whose first arguments are keys of objects: how many."""
-
-ACTOR = f"{actor.__name__}:Actor."
-"""How the places of the methods of actors begin."""
-
-VOLATILE = ("start_", "own_pid", "group_pids", "seconds_", "stop_interrupting")
-"""The beginnings of the names of requests whose answers differ between runs."""
-
-CHANNEL_TIME = "Channel.seconds_"
-"""In calls of methods of channels whose answers differ between runs."""
-
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
 MIN_REGULAR = 8
 MAX_BLOCK = 12
@@ -106,7 +92,6 @@ class Steps:
         compares: whether all answers are compared, and not only the last one.
 
     Attributes:
-        requests: the methods of actors that are called.
         functions: the places of the functions of the suite that run in processes.
         words: the words that occur in requests, which can name anything.
     """
@@ -118,7 +103,6 @@ class Steps:
         self.compares = compares
         self.evidence = evidence
         self.lines: list[str] = []
-        self.requests = {"join"}
         self.functions: set[str] = set()
         self.words: set[str] = set()
         self._names: dict[str, dict[str, str]] = {}
@@ -167,7 +151,9 @@ class Steps:
             if seen is False:
                 self.lines.append(f"assert not wait_until(lambda: {asked}, GRACE)")
             else:
-                self.lines.append(f"assert wait_until(lambda: {asked} == {seen!r})")
+                self.lines.append(
+                    f"assert wait_until(lambda: {asked} == {seen!r}, TIMEOUT)"
+                )
         polls.clear()
 
     def _write(self, number: int, event: Event) -> None:
@@ -193,7 +179,7 @@ class Steps:
             return self._raising(event, started)
         if do == "prepare":
             begun = ["owner = start_owner()"] if who == OWNER else []
-            return begun + [f"{who}.prepare()"] * event["given"][0]
+            return [*begun, self._request(event)]
         if "answered" not in event:
             return self._unanswered(number, event)
         between = self.events[number + 1 : event["answered"]]
@@ -218,33 +204,23 @@ class Steps:
 
     def _request(self, event: Event, how: str = "") -> str:
         """Return the expression that asks a process for something."""
-        process, name = event["process"], event["do"]
-        names = self._names.setdefault(process, {})
-        given = [self._decoded(process, value) for value in event["given"]]
+        process, do = event["process"], event["do"]
         self.words |= set(_words_in(event["given"]))
-        if name == "operate":
-            name = given.pop(0)
-        function = event["function"] and self._function(event["function"])
-        keys = [str(key) for key in given[: KEYED.get(name, 0)]]
-        written = [f"{self._object(process, key)!r}.key" for key in keys]
-        written += [repr(value) for value in given[len(keys) :]]
-        if name == "drop":
-            for key in keys:
-                names.pop(key)
-        if function == name:  # of a module, and not of `Actor`
-            written, name = [function, *written], "run"
+        given = [self._decoded(process, value) for value in event["given"]]
+        if event["function"]:
+            do, given = "run", [self._function(event["function"]), *given]
         if how:
-            written, name = [repr(name), *written], how
-        return f"{_variable(process)}.{name}({', '.join(written)})"
+            return f"{_variable(process)}.{how}({_listed([do, *given])})"
+        if do == "operate":
+            do, *given = given
+        elif event["do"] == "start_peer":
+            do, _, *given = event["do"], *given
+        return f"{_variable(process)}.{do}({_listed(given)})"
 
     def _function(self, place: str) -> Name:
         """Return the name of a function of the suite; note that it is used."""
-        name = place.rpartition(":")[2]
-        if place.startswith(ACTOR):
-            self.requests.add(name.rpartition(".")[2])
-        else:
-            self.functions.add(place)
-        return Name(name)
+        self.functions.add(place)
+        return Name(place.rpartition(":")[2])
 
     def _decoded(self, process: str, data: Any) -> Any:
         def resolve(found: dict[str, Any]) -> Any:
@@ -256,6 +232,8 @@ class Steps:
                 return self._function(found["function"])
             if "channel" in found:
                 return self._object("", found["channel"])
+            if "key" in found:
+                return Name(f"{self._object(process, found['key'])!r}.key")
             return self._object(process, found["reference"])
 
         return _with_regular_lists(wire.decode(data, resolve))
@@ -283,7 +261,7 @@ class Steps:
             return self._kept(asked, value, objects)
         if isinstance(value, Object):
             return [f"assert {asked}.key == {value!r}.key"]
-        if objects or name.startswith(VOLATILE) or CHANNEL_TIME in asked:
+        if objects:
             return [asked]
         if value is None and not _returns(name):
             return [asked]
@@ -433,6 +411,10 @@ def _end_of_process(evidence: str, statuses: Sequence[Any]) -> str:
 
 def _variable(process: str) -> str:
     return process.replace("-", "_")
+
+
+def _listed(given: Sequence[Any]) -> str:
+    return ", ".join(map(repr, given))
 
 
 def _tuple(value: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Looks at an adapter before it is judged: what it declares, and how it answers."""

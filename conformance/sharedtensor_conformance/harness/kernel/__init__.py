@@ -1,0 +1,1 @@
+"""What the kernel does for the processes of the suite; the standard library alone."""

@@ -1,0 +1,1 @@
+"""Remote calls: the program of an actor, and an actor as a test sees it."""

@@ -1,0 +1,1 @@
+"""The supervisor of the processes of a stage, and the template of their owners."""
