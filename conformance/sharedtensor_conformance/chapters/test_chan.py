@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -59,7 +58,7 @@ from sharedtensor_conformance.chapters.worker_tasks import (
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.actor import Actor
-from sharedtensor_conformance.harness.channels import Channel
+from sharedtensor_conformance.harness.channels import Arguments, Channel
 from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.harness.threads import (
     answer_of_thread,
@@ -604,9 +603,10 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     check.equal(channel.use(child, Channel.get_bytes), "last", "and some after those")
 
 
-BOUNDED_CALLS = (
+BOUNDED_CALLS: tuple[tuple[Arguments, int], ...] = (
     *(({"timeout": 0}, 10), ({"timeout": 0.001}, 10), ({"block": False}, 10)),
-    ({"timeout": MAX_TIMEOUT}, 3),
+    *(([False], 3), ([True, 0], 3), ([True, 0.001], 3), ([False, 1000], 3)),
+    *(([True, MAX_TIMEOUT], 1), ({"timeout": MAX_TIMEOUT}, 3)),
 )
 """Arguments that limit how long a call on a queue waits; how often each is tried."""
 
@@ -629,6 +629,13 @@ TOO_MANY_LATE = 3
 """The number of late calls that fails the test. A busy machine may delay one call."""
 
 
+def timeout_in(limits):
+    """Return the timeout among arguments of `get` or `put`; 0 if they do not wait."""
+    if not isinstance(limits, dict):
+        limits = dict(zip(("block", "timeout"), limits, strict=False))
+    return limits.get("timeout", 0) if limits.get("block", True) else 0
+
+
 def check_timeouts(seconds_until, state):
     """Check that calls on an empty or full queue give up at their timeout.
 
@@ -638,7 +645,7 @@ def check_timeouts(seconds_until, state):
         state: the state of the queue, ``"empty"`` or ``"full"``.
     """
     for limits, times in BOUNDED_CALLS:
-        timeout, late, made = limits.get("timeout", 0), [], 0
+        timeout, late, made = timeout_in(limits), [], 0
         while made < times and len(late) < TOO_MANY_LATE:
             taken = seconds_until(limits)
             made += 1
@@ -973,7 +980,7 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
 
 
-BOUNDED_GETS: list[dict[str, Any]] = [
+BOUNDED_GETS: list[Arguments] = [
     {},
     {"block": False},
     {"timeout": 0},
@@ -982,6 +989,9 @@ BOUNDED_GETS: list[dict[str, Any]] = [
     {"timeout": 1e-9},
     {"block": False, "timeout": 1000},
     {"block": True, "timeout": 0.01},
+    [False],
+    [False, 1000],
+    [True, 0.01],
 ]
 """Arguments of `get` that limit its waiting. The first stands for `get_nowait`."""
 
@@ -997,7 +1007,8 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
     child = owner.start_peer(arguments=channel)
     for number, how in enumerate([*BOUNDED_GETS, {"timeout": 1000}]):
         reader, writer = (owner, child)[:: 1 if number % 2 else -1]
-        if how.get("timeout") != 1000 or "block" in how:
+        may_wait = how == {"timeout": 1000}
+        if not may_wait:
             check.equal(reader.run(try_get, channel, how), [], f"it is empty ({how})")
         channel.put(writer, {"tensor": writer.make([number, 241])})
         there = lambda actor=reader: channel.use(actor, Channel.has_message)  # noqa: E731
@@ -1008,7 +1019,7 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
             found = reader.run(in_a_thread, try_get, channel, how)
         check.equal(len(found), 1, f"what is there is received ({how})")
         check.equal(found[0]["tensor"].values(), [number, 241], "with its values")
-        if how.get("timeout") != 1000 or "block" in how:
+        if not may_wait:
             check.equal(
                 reader.run(try_get, channel, how), [], f"it is empty again ({how})"
             )
@@ -1084,7 +1095,7 @@ def check_full_queues_refuse(sender, receiver, channels, turn):
 
 def refused_tensors(sender, channel, turn):
     """Yield new tensors that a full queue refused, each with other arguments."""
-    for limits in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+    for limits in ({}, {"block": False}, {"timeout": 0}, [False], [True, 0.01]):
         more = sender.make([turn, 90])
         taken = sender.run(offer, channel, more, limits)
         check.equal(taken, False, f"it has room for no more ({limits})")

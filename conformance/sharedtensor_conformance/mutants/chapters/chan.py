@@ -885,3 +885,20 @@ def tasks_are_counted_without_a_lock(append, append_without_counting):
             self._unfinished_tasks.release()
 
     return append_and_count, append_without_counting
+
+
+@mutant(
+    "timeout_counts_by_name_alone",
+    *("CHAN-12", "CHAN-13"),
+    replaces=("multiprocessing.queues.Queue.get", "multiprocessing.queues.Queue.put"),
+)
+def timeout_counts_by_name_alone(get, put):
+    """A timeout that is given by position is ignored."""
+
+    def get_by_name(self, block=True, *given, **named):
+        return get(self, block, **named)
+
+    def put_by_name(self, obj, block=True, *given, **named):
+        return put(self, obj, block, **named)
+
+    return get_by_name, put_by_name
