@@ -1033,12 +1033,16 @@ def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, s
 def test_message_that_cannot_be_pickled_leaves_nothing(
     sender, receiver, channel, stage
 ):
-    """What cannot be pickled is between two tensors; the next message arrives."""
+    """What cannot be pickled is before, between or behind two tensors.
+
+    The next message arrives.
+    """
     bad = sender.run(unpicklable)
 
     def fail_and_send(number):
         tensors = [sender.make([number, 141]), sender.make([number, 142])]
-        message = [tensors[0], bad, tensors[1]]
+        message = [*tensors]
+        message.insert(number % 3, bad)
         attempt(lambda: sender.put(message, receiver, channel, arrives=False))
         arrived = sender.send({"next": tensors}, receiver, channel)["next"]
         for tensor, received in zip(tensors, arrived, strict=True):
@@ -1087,17 +1091,19 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
 def test_message_that_cannot_be_rebuilt_leaves_nothing(
     sender, receiver, channel, stage
 ):
-    """What cannot be unpickled is between two tensors; the next message arrives.
+    """What cannot be unpickled is before, between or behind two tensors.
 
-    It raises exceptions that Python has, one of them an error of the system, and one
-    that nobody but its program knows.
+    The next message arrives. It raises exceptions that Python has, one of them an
+    error of the system, and one that nobody but its program knows.
     """
 
     def fail_and_send(number):
         error = ERROR_NAMES[number % len(ERROR_NAMES)]
         bad = sender.run(unreceivable, error)
         tensors = [sender.make([number, 144]), sender.make([number, 145])]
-        sender.put([tensors[0], bad, tensors[1]], receiver, channel)
+        message = [*tensors]
+        message.insert(number % 3, bad)
+        sender.put(message, receiver, channel)
         tensors.append(sender.make([number, 146]))
         sender.put(tensors[1:], receiver, channel)
         with refusal("receiving raises the exception of the object") as refused:
