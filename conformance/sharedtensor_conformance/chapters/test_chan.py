@@ -13,6 +13,15 @@ from sharedtensor_conformance.chapters.chan_actions import (
     put_containers,
     start_and_write,
 )
+from sharedtensor_conformance.chapters.manager_actions import (
+    CLASSES_OF_MANAGER,
+    STORES,
+    close_manager,
+    managed,
+    open_manager,
+    store,
+    stored,
+)
 from sharedtensor_conformance.chapters.message_actions import (
     get_messages_of_sizes,
     made_when_pickled,
@@ -581,6 +590,37 @@ def test_queue_of_a_manager_carries_tensors(stage):
             return
         arrived = channel.get(child)
         check_shared_memory(arrived, tensor)
+
+
+@clause("CHAN-10", isolated=True, vary=("strategy", "start_method"))
+def test_each_object_of_a_manager_carries_tensors(stage, start_method):
+    """The owner stores tensors in an object of each class; the peer takes them out.
+
+    They are stored bare and in a list, in the server of the context's `Manager()` and
+    in one of the program's own, which has one class more.
+    """
+    with stage.fresh() as fresh:
+        for own in (False, True):
+            manager = fresh.owner.run(open_manager, start_method, own)
+            for name in STORES if own else CLASSES_OF_MANAGER:
+                made = fresh.owner.run(managed, manager, name)
+                check_carries(made, name, fresh)
+            fresh.owner.run(close_manager, manager)
+
+
+def check_carries(made, name, fresh):
+    """Store tensors in an object of a manager; check that the peer shares them."""
+    owner, peer = fresh.owner, fresh.peer
+    there = owner.send(made, peer)
+    for is_bare in (True, False):
+        tensor = owner.make([204, 205])
+        payload = tensor if is_bare else [tensor]
+        _, refused = attempt(partial(owner.run, store, made, name, payload))
+        if refused:
+            check.equal(tensor.values(), [204, 205], f"it stays as it was ({name})")
+            continue
+        arrived = peer.run(stored, there, name)
+        check_shared_memory(arrived if is_bare else arrived[0], tensor)
 
 
 @clause("CHAN-11", vary=("start_method",))

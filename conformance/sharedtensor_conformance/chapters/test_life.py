@@ -23,7 +23,10 @@ from sharedtensor_conformance.chapters.message_actions import (
     unpicklable,
     unreceivable,
 )
-from sharedtensor_conformance.chapters.pool_actions import terminate_early
+from sharedtensor_conformance.chapters.pool_actions import (
+    results_of_recycled_workers,
+    terminate_early,
+)
 from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.process_actions import (
     end,
@@ -1583,3 +1586,25 @@ def test_common_segment_goes_with_the_last_of_its_storages(
         for one in (last, made[0], back):
             one.drop()
     check_no_growth(before, stage, sender, receiver)
+
+
+@clause(
+    "LIFE-27",
+    start_methods=("fork", "spawn"),
+    vary=("strategy", "start_method"),
+    isolated=True,
+)
+def test_result_survives_the_worker_that_made_it(stage, start_method):
+    """Each task of a pool and of an executor has a worker of its own, which then ends.
+
+    The owner writes to the results and sends them on. The standard library refuses an
+    executor that forks such workers.
+    """
+    with stage.fresh() as fresh:
+        owner, lists = fresh.owner, [[number, 271] for number in range(3)]
+        for kind in ("pool", "executor")[: 1 if start_method == "fork" else 2]:
+            arguments = (kind, start_method, lists, fresh.timeouts.answer)
+            results = owner.run(results_of_recycled_workers, *arguments)
+            for values, result in zip(lists, results, strict=True):
+                check.equal(result.values(), values, f"it has its values ({kind})")
+                check_shared_memory(owner.send(result, fresh.peer), result)
