@@ -288,7 +288,8 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
 
     `owner` keeps the descriptor open until the message is written; without an owner a
     duplicate is made for that time, unless a child is started: the caller waits for
-    that. Clauses CHAN-9, CHAN-10 for the channels of others, HANDLE-3 outside of all.
+    that. Clauses CHAN-9, CHAN-10, CHAN-14 for the channels of others, HANDLE-3 outside
+    of all.
     """
     outbox = _current.outbox
     if outbox is None:
