@@ -10,6 +10,7 @@ The thread that pickles knows which way applies:
   it can be received as long as some process holds the tensor.
 """
 
+import functools
 from collections.abc import Sequence
 from multiprocessing.context import get_spawning_popen
 from typing import Any
@@ -38,40 +39,18 @@ def discard(announcement: Any) -> None:
         transport.take_descriptor(announcement).close()
 
 
-class LastAnnouncement:
-    """The descriptor of the last message with one name, to stand for the next one too.
+@functools.lru_cache(maxsize=1)
+def last(name: str) -> OwnedDescriptor:
+    """Return the descriptor of the last message with one name, or a new one.
 
     While this process holds the name, it does not matter how many copies of the
     descriptor are open. It is a single one, and goes with the next hold of any name
     that this process gives up: an interrupted finalizer may not have come so far.
     Clauses FS-3, RESHARE-7, THREAD-7.
     """
-
-    def __init__(self) -> None:
-        # One attribute: another thread may keep another one between two steps of this.
-        self._last: tuple[str, OwnedDescriptor] | None = None
-
-    def find(self, name: str) -> OwnedDescriptor | None:
-        """Return the descriptor that stands for a name, if there is one.
-
-        In a forked child there is none: the parent's has been closed.
-        """
-        found = self._last
-        if found is None or found[0] != name or not found[1].is_usable():
-            return None
-        return found[1]
-
-    def keep(self, name: str, owned: OwnedDescriptor) -> None:
-        """Keep the descriptor in the place of the one before."""
-        owned.keep()
-        self._last = name, owned
-
-    def discard(self) -> None:
-        """Close the descriptor: this process gives a name up."""
-        self._last = None
-
-
-last = LastAnnouncement()
+    owned = program.in_flight([name])
+    owned.keep()
+    return owned
 
 
 def descriptor_of(names: Sequence[str]) -> OwnedDescriptor:
@@ -81,9 +60,8 @@ def descriptor_of(names: Sequence[str]) -> OwnedDescriptor:
     """
     if len(names) > 1:
         return program.in_flight(names)
-    [name] = names
-    known = last.find(name)
-    if known is None:
-        known = program.in_flight(names)
-        last.keep(name, known)
-    return known
+    known = last(*names)
+    if known.is_usable():
+        return known
+    last.cache_clear()  # a fork has closed it here, or the program has
+    return last(*names)

@@ -169,8 +169,10 @@ class OwnedDescriptor(ClosedInChildren):
 
     def close(self) -> None:
         """Close it, once."""
-        self._descriptor.close()
-        self._descriptor = _CLOSED  # so nothing is noted when this ends
+        made = self._descriptor
+        if made is not _CLOSED:
+            made.close()
+            self._descriptor = _CLOSED  # so nothing is noted when this ends
 
 
 class OwnedSockets(ClosedInChildren):

@@ -227,7 +227,7 @@ class FileSystem:
         """
         segment.close()
         segment.mapping = segment.held = None
-        announcements.last.discard()
+        announcements.last.cache_clear()
         program.remove_unless_held(segment.token)
 
 

@@ -107,7 +107,7 @@ def replace_what_holds_names():
     ours, theirs = mp.Pipe()
     ours.send(tensor)
     theirs.recv()
-    last = OwnFile(announcements.last.find(tensor.storage.segment.token).fd)
+    last = OwnFile(announcements.last(tensor.storage.segment.token).fd)
     ours.send(tensor)
     assert theirs.recv().tolist() == [0, 1, 2]
     del tensor

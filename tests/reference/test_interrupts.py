@@ -7,7 +7,6 @@ drops.
 
 import functools
 import os
-import sys
 import threading
 from collections import deque
 from contextlib import suppress
@@ -310,23 +309,20 @@ def test_a_message_that_is_cut_short_gives_its_place_back(monkeypatch):
     assert_has_its_place(queue)
 
 
-def test_a_name_is_found_by_its_own_descriptor_though_another_is_kept_meanwhile():
-    last = announcements.LastAnnouncement()
-    mine, others = OwnedDescriptor.pair_opened_by(os.pipe)
-    kept = []
+def test_a_name_is_found_by_its_own_descriptor_though_another_is_kept_meanwhile(
+    monkeypatch,
+):
+    made = {}
 
-    def keep_another(frame, event, argument):
-        if event == "line" and len(kept) < 2:
-            kept.append(frame.f_lineno)
-            if len(kept) == 2:  # between two steps of `find`
-                last.keep("mine", mine)
-        return keep_another
+    def in_flight(names):
+        if names == ["mine"]:
+            announcements.last("others")  # as another thread may
+        null = os.devnull, os.O_RDONLY
+        made[names[0]] = OwnedDescriptor.opened_by(os.open, *null)
+        return made[names[0]]
 
-    last.keep("others", others)
-    sys.settrace(lambda frame, event, argument: keep_another)
-    try:
-        found = last.find("mine")
-    finally:
-        sys.settrace(None)
-    assert len(kept) == 2
-    assert found in (None, mine)
+    monkeypatch.setattr(announcements.program, "in_flight", in_flight)
+    assert announcements.descriptor_of(["mine"]) is made["mine"]
+    assert announcements.descriptor_of(["mine"]) is made["mine"]
+    assert announcements.descriptor_of(["others"]) is made["others"]
+    announcements.last.cache_clear()

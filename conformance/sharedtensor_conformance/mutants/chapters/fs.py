@@ -228,7 +228,7 @@ def each_argument_has_a_pipe(announce_names):
     from sharedtensor import announcements, transport
 
     def announce(outbox):
-        if transport.is_spawning():
+        if outbox is transport._current.spawning:
             for name in outbox.names:
                 outbox.keep.append(announcements.descriptor_of([name]))
         announce_names(outbox)

@@ -140,11 +140,16 @@ def round_trip_keeps_a_mapping(verify_known):
     "child_remembers_the_last_message",
     "RESHARE-2",
     "LIFE-22",
-    replaces="announcements.LastAnnouncement.find",
+    replaces="announcements.descriptor_of",
 )
-def child_remembers_the_last_message(find):
+def child_remembers_the_last_message(descriptor_of):
     """A forked child takes what its parent has for the last message for its own."""
-    return lambda self, name: self._last[1] if self._last[0] == name else None
+    from sharedtensor import announcements
+
+    def descriptor(names):
+        return descriptor_of(names) if len(names) > 1 else announcements.last(*names)
+
+    return descriptor
 
 
 @mutant(
