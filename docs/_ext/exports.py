@@ -1,19 +1,28 @@
-"""The specification in other forms: on one page, as JSON, and as a list for programs.
+"""The specification and the verdicts in other forms, for people and for programs.
 
-One page is for those who print or search it whole. ``clauses.json`` is what
-``shared-tensor-spec clauses --format json`` prints. ``llms.txt`` lists the pages in the
-form of llmstxt.org, so that a language model finds the text of a clause at once.
+One page is for those who print or search the specification whole. ``clauses.json`` is
+what ``shared-tensor-spec clauses --format json`` prints. ``matrix.json`` and
+``matrix.csv`` are the matrix; ``implementations/NAME.json`` is one column of it.
+``llms.txt`` lists the pages in the form of llmstxt.org, so that a language model finds
+the text of a clause at once.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from clauses.domain import NAME, ONE_PAGE
+from clauses.outcomes import outcome_in, words_in
 from clauses.rendering import Place, written
+from clauses.reports import Column
+from clauses.settings import broken_with
 from docutils import nodes
+from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.cli.clauses import as_data
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -70,16 +79,58 @@ def _defined(env: Any, id: str) -> bool:
 
 
 def write_exports(app: Sphinx, error: Exception | None) -> None:
-    """Write ``clauses.json`` and ``llms.txt`` beside the pages."""
+    """Write the other forms beside the pages."""
     if error or app.builder.format != "html":
         return
-    found = app.env.domaindata[NAME]["clause"].values()
-    evidence = app.env.domains[NAME].backing.evidence
-    clauses = [as_data(definition.content, evidence) for definition in found]
-    texts = {"clauses.json": json.dumps(clauses, indent=1) + "\n"}
-    texts["llms.txt"] = listed(app)
-    for name, text in texts.items():
-        Path(app.outdir, name).write_text(text, encoding="utf-8")
+    domain = app.env.domains[NAME]
+    clauses, columns = domain.clauses(), domain.backing.columns
+    records = {
+        "clauses.json": [as_data(one, domain.backing.evidence) for one in clauses],
+        "matrix.json": [verdicts_of(column, clauses) for column in columns],
+        **{
+            f"implementations/{column.slug}.json": verdicts_of(column, clauses)
+            for column in columns
+        },
+    }
+    forms = {name: json.dumps(one, indent=1) + "\n" for name, one in records.items()}
+    forms["matrix.csv"] = as_table(columns, clauses)
+    forms["llms.txt"] = listed(app)
+    for name, text in forms.items():
+        path = Path(app.outdir, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def verdicts_of(column: Column, clauses: Iterable[Clause]) -> dict[str, Any]:
+    """Return what the reports on an implementation say of each clause."""
+    return {
+        "name": column.name,
+        "version": column.version,
+        "day": column.day,
+        "clauses": {one.id: verdict_on(column, one.id) for one in clauses},
+    }
+
+
+def verdict_on(column: Column, id: str) -> dict[str, Any]:
+    """Return the verdict on a clause; of a broken one where it is broken, and why."""
+    outcome, judgement = outcome_in(column, id), column.judgements.get(id)
+    said: dict[str, Any] = {"outcome": outcome.value}
+    if judgement and outcome.breaks:
+        said["broken_with"] = broken_with(judgement)
+        said["causes"] = [one.cause for one in judgement.known]
+    return said
+
+
+def as_table(columns: list[Column], clauses: Iterable[Clause]) -> str:
+    """Return the matrix as comma-separated values: a row for each clause."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    names = [column.name for column in columns]
+    table.writerow(["clause", "title", "level", "profile", *names])
+    for one in clauses:
+        verdicts = [words_in(column, one.id) for column in columns]
+        table.writerow([one.id, one.title, one.level, one.profile, *verdicts])
+    return text.getvalue()
 
 
 def listed(app: Sphinx) -> str:

@@ -7,7 +7,9 @@
   const table = document.querySelector("table.clause-matrix");
   if (!form || !table) return;
 
-  const NAMES = ["implementation", "verdict", "level", "profile", "chapter", "text"];
+  const NAMES = ["implementation", "verdict", "level", "profile", "chapter",
+    "strategy", "start_method", "rows", "text"];
+  const settings = table.dataset.settings.split(" ").map((one) => one.split("/"));
   const heads = [...table.tHead.rows[0].cells];
   const chapters = [...table.tBodies].map((body) => ({
     body,
@@ -39,6 +41,54 @@
     history.replaceState(null, "", location.pathname + (query && `?${query}`) + hash);
   };
 
+  // A cell with a strategy or a start method chosen: broken as before, held, or not run.
+  // What is the same with all of them has no letters.
+  const recorded = new Map(
+    [...table.querySelectorAll("td[data-with]")].map((cell) => {
+      const face = cell.querySelector("button") ?? cell;
+      const [symbol, word] = [face.firstChild, face.querySelector("span")];
+      const [classes, label] = [cell.className, face.ariaLabel];
+      return [cell, { face, symbol, word, classes, label, texts: [symbol.data, word.textContent] }];
+    }),
+  );
+  const HELD = { classes: "held", texts: ["✓ ", "held"] };
+  const NOT_RUN = { classes: "not-run", texts: ["○ ", "not run"] };
+
+  const shownFor = (cell, chosen) => {
+    if (!chosen) return recorded.get(cell);
+    const marks = chosen.map((place) => cell.dataset.with[place]);
+    if (marks.includes("b")) return recorded.get(cell);
+    return marks.includes("h") ? HELD : NOT_RUN;
+  };
+
+  const showSetting = (wanted) => {
+    const fits = ([strategy, method]) =>
+      (!wanted.strategy || strategy === wanted.strategy) &&
+      (!wanted.start_method || method === wanted.start_method);
+    const all = !wanted.strategy && !wanted.start_method;
+    const chosen = all ? null : settings.flatMap((one, place) => (fits(one) ? [place] : []));
+    table.classList.toggle("one-setting", !all); // the counts of chapters are of all
+    for (const [cell, was] of recorded) {
+      const shown = shownFor(cell, chosen);
+      if (shown.classes === cell.className && shown.texts[1] === was.word.textContent) continue;
+      cell.className = shown.classes;
+      [was.symbol.data, was.word.textContent] = shown.texts;
+      if (was.label) {
+        was.face.ariaLabel = shown === was ? was.label : was.label.replace(/: .*/, `: ${shown.texts[1]} with this setting`);
+      }
+    }
+  };
+
+  // Controls, and what nobody ships, differ by design.
+  const differs = (row) => {
+    const seen = new Set();
+    [...row.cells].forEach((cell, place) => {
+      if (place === 0 || heads[place].classList.contains("apart")) return;
+      for (const name of ["held", "broken"]) if (cell.classList.contains(name)) seen.add(name);
+    });
+    return seen.size > 1;
+  };
+
   const hasVerdict = (row, wanted) =>
     [...row.cells].some(
       (cell, place) =>
@@ -51,6 +101,7 @@
     (!wanted.level || row.dataset.level === wanted.level) &&
     (!wanted.profile || row.dataset.profile === wanted.profile) &&
     (!wanted.verdict || hasVerdict(row, wanted)) &&
+    (!wanted.rows || differs(row)) &&
     wanted.text.toLowerCase().split(/\s+/).every((word) => words.includes(word));
 
   const showColumns = (implementation) => {
@@ -64,6 +115,7 @@
 
   const apply = () => {
     const wanted = filter();
+    showSetting(wanted);
     let shown = 0;
     for (const chapter of chapters) {
       const chosen = !wanted.chapter || wanted.chapter === chapter.name;

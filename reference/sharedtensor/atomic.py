@@ -18,8 +18,8 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, compress, repeat, starmap, takewhile
-from typing import Any, TypeVar, TypeVarTuple, cast
+from itertools import chain, repeat, starmap, takewhile
+from typing import Any, TypeVar, TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -28,9 +28,6 @@ Call = tuple[Any, ...]
 
 _once = ((),)
 """The arguments of one call that gets none."""
-
-_exits = repeat((None, None, None))
-"""The arguments of `__exit__` without an exception, as often as they are needed."""
 
 _exhaust: Callable[[Iterable[object]], object] = partial(deque, maxlen=0)
 
@@ -83,38 +80,36 @@ def call_while_right(
     return len(right)
 
 
-def between(
-    acquire: Callable[[], object],
-    release: Callable[..., object],
-    work: Callable[[*Arguments], Result],
-    *arguments: *Arguments,
-) -> Result | None:
-    """Call a function between two functions of C, and return what it returns.
-
-    The step that acquires also notes the result. If that is false, the function is not
-    called and nothing is released. `release` gets the three arguments of an `__exit__`
-    without an exception.
-    """
-    acquired: list[object] = []
-    releasing = starmap(release, compress(_exits, acquired))
-    try:
-        acquired.extend(starmap(acquire, _once))
-        return work(*arguments) if acquired[0] else None
-    finally:
-        any(releasing)  # no handler runs before this call
-
-
 def under(
     lock: Any, work: Callable[[*Arguments], Result], *arguments: *Arguments
 ) -> Result:
     """Return what a function returns that is called under a lock of C.
 
-    The lock is released whatever is raised, and wherever it arises.
+    The lock is released whatever is raised, and wherever it arises: the step that takes
+    it notes that, and what is noted is released.
     """
-    result = between(lock.__enter__, lock.__exit__, work, *arguments)
-    return cast("Result", result)
+    taken: list[bool] = []
+    releasing = map(lock.__exit__, taken, taken, taken)
+    try:
+        taken.extend(starmap(lock.__enter__, _once))
+        return work(*arguments)
+    finally:
+        any(releasing)  # no handler runs before this call
 
 
-def method_of(path: str) -> Any:
-    """Return a method that is one of an attribute: ``_lock.__enter__``, for example."""
+def under_if_free(lock: Any, work: Callable[[], object]) -> bool:
+    """Call a function under a lock, unless another thread has it; return if it did."""
+    taken: list[bool] = []
+    releasing = map(lock.__exit__, taken, taken, taken)
+    try:
+        taken.extend(filter(None, map(lock.acquire, (False,))))
+        if taken:
+            work()
+        return bool(taken)
+    finally:
+        any(releasing)  # no handler runs before this call
+
+
+def part_of(path: str) -> Any:
+    """Return an attribute that is one of another: ``_lock.__enter__``, for example."""
     return property(operator.attrgetter(path))

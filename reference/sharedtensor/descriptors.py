@@ -15,17 +15,19 @@ import errno
 import fcntl
 import os
 import socket
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from . import atomic
-from .errors import descriptor_error, pass_on
+from .errors import descriptor_error, pass_on, resource_error
 
 Result = TypeVar("Result")
 RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 AFTER_STREAMS = 3  # descriptors 0, 1 and 2 are a program's standard streams
 F_SETSIG, F_GETSIG = 10, 11  # fcntl(2); the module has no names for them
+PAUSE = 0.0005  # seconds between two attempts to lock a file
 MARK = 62  # a signal that nothing sends without O_ASYNC
 _control = fcntl.fcntl
 
@@ -95,23 +97,21 @@ class OwnedDescriptor(ClosedInChildren):
 
     __slots__ = ("_descriptor",)
 
-    def __init__(self, fd: int = -1):
+    fd = atomic.part_of("_descriptor.fd")
+    """The number; -1 if it is closed."""
+
+    def __init__(self) -> None:
         if _ended:
             finish_ended()
         self._descriptor = made = _Descriptor(self, _note_end)
-        made.fd, made.is_marked, made.stays = fd, False, False
+        made.fd, made.is_marked, made.stays = -1, False, False
         _note(made)
-
-    @property
-    def fd(self) -> int:
-        """The number; -1 if it is closed."""
-        return self._descriptor.fd
 
     @classmethod
     def opened_by(cls, call: Callable[..., int], *arguments: Any) -> "OwnedDescriptor":
         """Return the owner of the descriptor that a function of C returns."""
         owned = cls()
-        owned.open(call, *arguments)
+        atomic.assign(owned._descriptor, "fd", call, *arguments)
         return owned
 
     @classmethod
@@ -129,6 +129,16 @@ class OwnedDescriptor(ClosedInChildren):
         made = self._descriptor
         atomic.assign(made, "fd", call, *arguments)
         return made.fd
+
+    def open_at(self, path: str, name: str) -> None:
+        """Open a memory file that another process has, by the path that `/proc` shows.
+
+        Its name begins with `name`: to open other files may have effects. Raises
+        `OSError`.
+        """
+        if not os.readlink(path).startswith(f"/memfd:{name}"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.open(os.open, path, os.O_RDWR | os.O_CLOEXEC)
 
     def keep(self, in_children: bool = False) -> None:
         """Keep it for long: use and close it only while it refers to what it does.
@@ -305,6 +315,22 @@ def by_reserve(call: Callable[..., Result], *arguments: Any) -> Result:
         if not any([held.spend() for held in list(_reserves)]):
             raise
     return call(*arguments)
+
+
+def lock_file(fd: int, how: int, patience: float, doing: str) -> None:
+    """Lock a file by flock(2), which others lock for single steps.
+
+    Raises `ResourceError` if one of them keeps it for so many seconds.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(fd, how | fcntl.LOCK_NB)
+        except OSError as error:
+            pass_on(error)
+            if not isinstance(error, BlockingIOError) or time.monotonic() > until:
+                raise resource_error(error.errno, doing) from error
+        time.sleep(PAUSE)
 
 
 # A `WeakSet` would do, and takes half a microsecond for each message.

@@ -15,7 +15,6 @@ signal handler could leave it locked (clause FAULT-2).
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -72,7 +71,7 @@ class FinalizerLock:
         self._run_queued()
         return work(*arguments)
 
-    def _run_queued(self) -> bool:
+    def _run_queued(self) -> None:
         while self.jobs:
             try:
                 self.jobs[0]()
@@ -80,13 +79,10 @@ class FinalizerLock:
                 pass_on(error)
                 _Failed(error)
             self.jobs.popleft()
-        return True
 
     def _run_if_free(self) -> None:
         while self.jobs and not self.is_owned():
-            acquire = functools.partial(self._lock.acquire, False)
-            release: Callable[..., None] = self._lock.__exit__
-            if not atomic.between(acquire, release, self._run_queued):
+            if not atomic.under_if_free(self._lock, self._run_queued):
                 return  # its holder looks at the queue
 
 

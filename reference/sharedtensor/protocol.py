@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import announcements, atomic, memory, segments, state, strategies, transport
 from .atomic import Call
-from .descriptors import ReceivedDescriptors, Reserve, hold_reserve
+from .descriptors import ReceivedDescriptors, hold_reserve
 from .errors import (
     HandleError,
     NonLeafError,
@@ -60,23 +60,6 @@ RETRY_PAUSE = 0.005
 
 TABLE_SIZE = struct.Struct("!I")
 """How the size of a message's table is written behind it."""
-
-
-class Message:
-    """A pickled object, and what travels beside its bytes.
-
-    Its caller answers for it until `outbox.sent` or `queued` has something in it: the
-    very call of C that writes it, or puts it into a queue, fills that list. `reserve`
-    is None unless the message waits in a queue.
-    """
-
-    __slots__ = ("outbox", "payload", "queued", "reserve")
-
-    def __init__(self, payload: Any, outbox: transport.Outbox):
-        self.payload = payload
-        self.outbox = outbox
-        self.reserve: Reserve | None = None
-        self.queued: list[object] = []
 
 
 # Settings
@@ -124,15 +107,8 @@ def share_storage(storage: Storage) -> None:
 
     Clauses RESHARE-1, RESHARE-2, STRAT-4. Raises `NestedMoveError`.
     """
-    if storage.segment is not None:
-        return
-    state.change([storage], move_private, storage)
-
-
-def move_private(storage: Storage) -> None:
-    """Move a storage unless another thread was faster. Clause CHAN-5."""
     if storage.segment is None:
-        move_storage(storage)
+        state.change([storage], move_storage, storage)
 
 
 def share_storages(storages: Iterable[Storage]) -> None:
@@ -144,8 +120,7 @@ def share_storages(storages: Iterable[Storage]) -> None:
     if len(private) > 1:
         share_small([each for each in private.values() if is_small(each)])
     for storage in private.values():
-        if storage.segment is None:
-            share_storage(storage)
+        share_storage(storage)
 
 
 def is_small(storage: Storage) -> bool:
@@ -208,10 +183,14 @@ def move_together(storages: list[Storage]) -> None:
 def move_storage(storage: Storage) -> None:
     """Copy a storage into a segment under the current strategy, at one address.
 
+    One that another thread has moved first is left. Clause CHAN-5.
+
     Nothing but this and `move_together` makes a segment. The module `memory` says which
     writes of other threads can be lost meanwhile. Clauses SHARE-3, SHARE-7,
     SHARE-9, SHARE-10, FS-6.
     """
+    if storage.segment is not None:
+        return
     segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
     remember_storage(storage, segment)
     has_moved = setattr, storage, "segment", segment
@@ -380,15 +359,16 @@ def export_handle(segment: strategies.Segment) -> tuple[Any, ...]:
 # Messages
 
 
-def pack_message(obj: Any) -> Message:
+def pack_message(obj: Any) -> transport.Outbox:
     """Pickle an object and collect the descriptors that go with it.
 
     All tensors in it are shared when this returns, the memo keeps what is one object
     one, and whatever is no tensor is pickled as ever. Clauses CHAN-3, CHAN-6, CHAN-7,
     GRAD-5, RESHARE-6.
     """
-    outbox = transport.Outbox()
-    return Message(transport.sending(outbox, pack_into, outbox, obj), outbox)
+    message = transport.Outbox()
+    message.payload = transport.sending(message, pack_into, message, obj)
+    return message
 
 
 def pack_for_child(obj: Any) -> bytes:
@@ -468,7 +448,7 @@ def announce_names(outbox: transport.Outbox) -> None:
         outbox.add(owned.fd, owned)
 
 
-def write_message(message: Message, channel: Connection) -> None:
+def write_message(message: transport.Outbox, channel: Connection) -> None:
     """Write a message. Sent or not, its descriptors are released.
 
     One that was accepted is written as soon as the system permits it. Clauses FAIL-1,
@@ -484,10 +464,10 @@ def write_message(message: Message, channel: Connection) -> None:
                     raise
             time.sleep(RETRY_PAUSE)
     finally:
-        withdraw_message(message)
+        message.clear()
 
 
-def write_at_once(message: Message, channel: Connection) -> bool:
+def write_at_once(message: transport.Outbox, channel: Connection) -> bool:
     """Write a message without waiting; return whether it was written.
 
     `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
@@ -502,11 +482,13 @@ def write_at_once(message: Message, channel: Connection) -> bool:
         if error.errno != errno.ETOOMANYREFS:
             raise
         return False
-    withdraw_message(message)
+    message.clear()
     return True
 
 
-def announce_and_write(message: Message, channel: Connection, wait: bool) -> None:
+def announce_and_write(
+    message: transport.Outbox, channel: Connection, wait: bool
+) -> None:
     """Announce the names of a message and write it.
 
     Once it is written it is in flight, and nothing of it is undone: clause CUDA-4. One
@@ -514,33 +496,23 @@ def announce_and_write(message: Message, channel: Connection, wait: bool) -> Non
     process holds its names while it waits, and no descriptor stands for them. Clauses
     FS-3, FS-11, FAIL-1, LIFE-2.
     """
-    outbox = message.outbox
-    own = len(outbox.descriptors)
+    own = len(message.descriptors)
     try:
-        announce_names(outbox)
+        announce_names(message)
         if message.reserve is not None:
-            outbox.verify()  # the program may have closed a descriptor meanwhile
-        channel.write(message.payload, outbox.descriptors, wait, outbox.sent)
+            message.verify()  # the program may have closed a descriptor meanwhile
+        channel.write(message.payload, message.descriptors, wait, message.accepted)
     finally:
-        outbox.keep_first(own)
+        message.keep_first(own)
 
 
-def withdraw_message(message: Message) -> None:
-    """Release what a message holds, once it is written or will not be.
-
-    Clauses FD-4, LIFE-7, LIFE-18.
-    """
-    message.reserve = None
-    message.outbox.clear()
-
-
-def make_ready(message: Message, channel: Connection) -> None:
+def make_ready(message: transport.Outbox, channel: Connection) -> None:
     """Accept a message that has to wait.
 
     What `put` has accepted arrives, though descriptors run out before there is room.
     Raises `ResourceError`. Clause FAIL-1.
     """
-    count = len(message.outbox.descriptors) + bool(message.outbox.names)
+    count = len(message.descriptors) + bool(message.names)
     channel.verify_sendable(message.payload, count)
     try:
         message.reserve = hold_reserve()

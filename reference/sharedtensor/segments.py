@@ -12,7 +12,7 @@ import os
 import re
 import stat
 
-from .descriptors import OwnedDescriptor
+from .descriptors import OwnedDescriptor, lock_file
 from .errors import HandleError, pass_on, resource_error
 from .names import keeper, program
 
@@ -20,6 +20,7 @@ DIRECTORY = keeper.DIRECTORY
 TO_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 TO_CREATE = TO_OPEN | os.O_CREAT | os.O_EXCL
 NAME = re.compile(r"sharedtensor-[0-9]+-[0-9a-f]{32}")
+TIMEOUT = 10.0  # seconds for another process to unlock a file
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -77,7 +78,8 @@ def seal(fd: int, nbytes: int) -> None:
 def create_named(name: str) -> OwnedDescriptor:
     """Return a new file of that name, which this process holds by its lock.
 
-    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1. Raises `ResourceError`.
+    Clauses FS-2, SEC-1, SEC-4, MGR-2, MGR-9, FAIL-3, FAIL-8, ENV-1. Raises
+    `ResourceError`.
     """
     path = f"{DIRECTORY}/{name}"
     try:
@@ -95,8 +97,8 @@ def create_named(name: str) -> OwnedDescriptor:
 def open_named(name: str) -> OwnedDescriptor:
     """Return the file of a name that came in a message; this process holds it then.
 
-    Nothing is made where it is not found. Clauses FS-3, SEC-6, ENV-5. Raises
-    `HandleError` or `ResourceError`.
+    Nothing is made where it is not found. Clauses FS-2, FS-3, FS-8, LIFE-2, SEC-6,
+    ENV-5. Raises `HandleError` or `ResourceError`.
     """
     path = f"{DIRECTORY}/{name}"
     try:
@@ -134,7 +136,8 @@ def is_held(owned: OwnedDescriptor, name: str) -> bool:
     """
     if not stat.S_ISREG(os.fstat(owned.fd).st_mode):
         raise _replaced(name)
-    program.locks_shared(owned.fd)
+    doing = "Locking the file of a segment"
+    lock_file(owned.fd, fcntl.LOCK_SH, TIMEOUT, doing)
     return os.fstat(owned.fd).st_nlink > 0
 
 

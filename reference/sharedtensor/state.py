@@ -36,11 +36,11 @@ moving = threading.RLock()
 storage that is half moved. Clause THREAD-3.
 """
 
-_changes: list[tuple[frozenset[int], threading.Lock]] = []
-"""The ids of the storages that are being changed, and a lock that this takes.
+_changing: set[int] = set()
+"""The ids of the storages that are being changed.
 
-Once the lock is free the change has ended. A child that a signal handler forks during
-it has the lock taken, since there the change stays half done.
+They stay in a child that a signal handler forks meanwhile: there the change stays half
+done.
 """
 
 
@@ -64,19 +64,18 @@ def _change(
     work: Callable[[*Arguments], Result],
     *arguments: *Arguments,
 ) -> Result:
-    global _changes
     ids = frozenset(map(id, storages))
-    under_way = [each for each in _changes if each[1].locked()]
-    for others, _ in under_way:
-        if not ids.isdisjoint(others):
-            raise NestedMoveError(
-                "A storage was to be moved into shared memory or resized by code that "
-                "has interrupted the call which does so already, such as a signal "
-                "handler or a finalizer. Do it when that call has returned."
-            )
-    lock = threading.Lock()
-    _changes = [*under_way, (ids, lock)]
-    return atomic.under(lock, work, *arguments)
+    if not _changing.isdisjoint(ids):
+        raise NestedMoveError(
+            "A storage was to be moved into shared memory or resized by code that "
+            "has interrupted the call which does so already, such as a signal "
+            "handler or a finalizer. Do it when that call has returned."
+        )
+    try:
+        _changing.update(ids)
+        return work(*arguments)
+    finally:
+        _changing.difference_update(ids)  # no handler runs before this call
 
 
 # By functions of C: an exception of a signal handler that arises in a hook of Python is

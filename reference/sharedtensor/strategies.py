@@ -171,7 +171,7 @@ class FileSystem:
 
         As that of `FileDescriptor`. Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
-        owned = create_name(segment.token)
+        owned = segments.create_named(segment.token)
         try:
             memory.move(source, owned.fd, then)
             segment.held = source.bytes
@@ -195,7 +195,7 @@ class FileSystem:
         FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         segments.verify_name(token)
-        self._map(target, acknowledge_name(token), token, nbytes)
+        self._map(target, segments.open_named(token), token, nbytes)
         announcements.discard(where[1])
         segment = Segment(self, token, nbytes)
         segment.held = target.bytes
@@ -229,19 +229,6 @@ class FileSystem:
         segment.mapping = segment.held = None
         announcements.last.discard()
         program.remove_unless_held(segment.token)
-
-
-def create_name(name: str) -> OwnedDescriptor:
-    """Return a new file whose name this process holds. Clauses FS-2, MGR-2."""
-    return segments.create_named(name)
-
-
-def acknowledge_name(name: str) -> OwnedDescriptor:
-    """Return the file of a name that was received, which this process holds.
-
-    Clauses FS-2, FS-8, LIFE-2.
-    """
-    return segments.open_named(name)
 
 
 def release_segment(segment: Segment) -> None:

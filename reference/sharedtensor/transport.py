@@ -30,47 +30,59 @@ from multiprocessing.context import get_spawning_popen
 from types import FrameType
 from typing import Any, TypeVar, TypeVarTuple
 
-from .descriptors import AFTER_STREAMS, OwnedDescriptor, ReceivedDescriptors
+from .descriptors import (
+    AFTER_STREAMS,
+    OwnedDescriptor,
+    ReceivedDescriptors,
+    Reserve,
+)
 from .errors import HandleError, pass_on
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
-SEGMENT = "/memfd:sharedtensor-"
+SEGMENT = "sharedtensor-"
+UNWRITTEN: tuple[list[object], ...] = [], [None]
+"""What a message has in `accepted` that is not written, or waits in a queue."""
+
 SENT_TO_FORK_SERVER = 200  # it accepts 256 with each request
 
 
 class Undo:
     """A job that is done with the end of this object: for a message that is not sent.
 
-    So it is done as well where such a message is merely dropped. `sent` is that of its
-    `Outbox`. Clause CUDA-4.
+    So it is done as well where such a message is merely dropped. `accepted` is that of
+    its `Outbox`. Clause CUDA-4.
     """
 
-    __slots__ = ("job", "sent")
+    __slots__ = ("accepted", "job")
 
-    def __init__(self, job: Callable[[], object], sent: list[object]) -> None:
+    def __init__(self, job: Callable[[], object], accepted: list[object]) -> None:
         self.job = job
-        self.sent = sent
+        self.accepted = accepted
 
     def __del__(self) -> None:
-        if not self.sent:
+        if self.accepted in UNWRITTEN:  # no handler runs before the job is called
             self.job()
 
 
 class Outbox:
-    """What a message carries beside its bytes, so that it does not need its sender.
+    """A message: its bytes, the `payload`, and what it carries beside them.
 
-    `keep` holds what owns the descriptors until the message has been written, `names`
-    the names that it carries, and `storages` those that were met while it was pickled,
-    each once. `undo` has what is done if the message is not written. Clause FAULT-3.
+    So it does not need its sender. `keep` holds what owns the descriptors until the
+    message has been written, `names` the names that it carries, and `storages` those
+    that were met while it was pickled, each once. `undo` has what is done if the
+    message is not written. Clause FAULT-3.
 
-    `sent` is empty until the message is written, and is filled by the very call of C
-    that writes it. Clause FAULT-2.
+    Its caller answers for it until `accepted` has something in it. The very call of C
+    that puts it into a queue adds None, the one that writes it its size. Clause
+    FAULT-2. `reserve` is None unless the message waits in a queue.
     """
 
     def __init__(self) -> None:
+        self.payload: Any = b""
+        self.reserve: Reserve | None = None
+        self.accepted: list[object] = []
         self.undo: list[Undo] = []
-        self.sent: list[object] = []
         self.descriptors: list[int] = []
         self.keep: list[Any] = []
         self.names: list[str] = []
@@ -121,8 +133,9 @@ class Outbox:
     def clear(self) -> None:
         """Release everything: the message is on its way or withdrawn.
 
-        Clauses FD-4, LIFE-18.
+        Clauses FD-4, LIFE-7, LIFE-18.
         """
+        self.reserve = None
         self.descriptors, self.keep, self.names = [], [], []
         self.storages, self._places = [], {}
         self.undo = []
@@ -227,7 +240,7 @@ def spawning(start: Callable[[], object]) -> None:
     try:
         _current.spawning = outbox
         start()
-        outbox.sent.append(True)
+        outbox.accepted.append(True)
     finally:
         _current.spawning = before
         outbox.clear()
@@ -267,7 +280,7 @@ def undo_unless_sent(job: Callable[[], object]) -> None:
     """
     outbox = _current.outbox
     if outbox is not None:
-        outbox.undo.append(Undo(job, outbox.sent))
+        outbox.undo.append(Undo(job, outbox.accepted))
 
 
 def export_descriptor(fd: int, owner: Any = None) -> Any:
@@ -275,7 +288,8 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
 
     `owner` keeps the descriptor open until the message is written; without an owner a
     duplicate is made for that time, unless a child is started: the caller waits for
-    that. Clauses CHAN-9, CHAN-10 for the channels of others, HANDLE-3 outside of all.
+    that. Clauses CHAN-9, CHAN-10, CHAN-14 for the channels of others, HANDLE-3 outside
+    of all.
     """
     outbox = _current.outbox
     if outbox is None:
@@ -404,16 +418,13 @@ def open_at_maker(owner: OwnedDescriptor, pid: int, fd: int) -> None:
     Raises `HandleError` if it has no such file any more. Clause HANDLE-3.
     """
     path = f"/proc/{pid:d}/fd/{fd:d}"
-    cause = None
     try:
-        if os.readlink(path).startswith(SEGMENT):  # to open others may have effects
-            owner.open(os.open, path, os.O_RDWR | os.O_CLOEXEC)
-            return
+        owner.open_at(path, SEGMENT)
     except OSError as error:
         pass_on(error)
-        cause = error
-    raise HandleError(
-        f"Process {pid} has pickled this tensor outside of a channel. It has dropped "
-        f"the tensor or has ended, or this process may not open {path}. Keep the "
-        "tensor until its bytes have been unpickled, or send it by a channel."
-    ) from cause
+        raise HandleError(
+            f"Process {pid} has pickled this tensor outside of a channel. It has "
+            f"dropped the tensor or has ended, or this process may not open {path}. "
+            "Keep the tensor until its bytes have been unpickled, or send it by a "
+            "channel."
+        ) from error

@@ -1,10 +1,13 @@
-"""The specification on one page, as JSON, and as a list of pages for programs."""
+"""The specification and the verdicts in other forms: one page, JSON, CSV, a list."""
 
+import csv
 import json
+from dataclasses import replace
 
 import pytest
 import tiny_project
-from tiny_report import text_of
+from sharedtensor_conformance.report.verdicts import Verdict
+from tiny_report import case_of, text_of, write_report
 
 CHANGED = {
     "docs/conf.py": tiny_project.FILES["docs/conf.py"].replace(
@@ -28,6 +31,13 @@ def exported(build, tmp_path_factory):
     tiny_project.write_project(root, CHANGED)
     for name in ("docs/tiny.md", "docs/tables.md"):
         (root / name).unlink()
+    axes = {"strategy": "file_system", "start_method": "spawn"}
+    held = replace(case_of(Verdict.PASS), axes=axes | {"start_method": "fork"})
+    forked = replace(held, id=f"{held.test}[fs-fork]")
+    for name, cause in (("new", ""), ("known", "It keeps a copy.")):
+        broken = replace(case_of(Verdict.FAIL, cause), axes=axes)
+        write_report(root, name, broken, forked)
+    write_report(root, "good", held)
     return tiny_project.build(root)
 
 
@@ -80,3 +90,31 @@ def test_list_for_programs_has_a_title_a_summary_and_all_pages(exported):
     assert lines[2].startswith("> ")
     assert "- [TINY](spec/tiny.html)" in lines
     assert "- [Promises](promises.html)" in lines
+
+
+def test_matrix_is_there_as_json_and_one_column_alone(exported):
+    good, known, new = json.loads(exported.page("matrix.json"))
+    assert (new["name"], new["version"], new["day"]) == ("new", "7.5", "2026-01-01")
+    assert good["clauses"] == {
+        "TINY-1": {"outcome": "held"},
+        "TINY-2": {"outcome": "not run"},
+    }
+    assert json.loads(exported.page("implementations/known.json")) == known
+
+
+def test_known_deviation_is_broken_also_where_no_case_shows_it(exported):
+    _, known, new = json.loads(exported.page("matrix.json"))
+    assert new["clauses"]["TINY-1"]["broken_with"] == {"file_system": ["spawn"]}
+    assert known["clauses"]["TINY-1"] == {
+        "outcome": "broken",
+        "broken_with": {"file_system": ["fork", "spawn"]},
+        "causes": ["It keeps a copy."],
+    }
+
+
+def test_matrix_is_there_as_a_table(exported):
+    rows = list(csv.DictReader(exported.page("matrix.csv").splitlines()))
+    assert [row["clause"] for row in rows] == ["TINY-1", "TINY-2"]
+    found = [rows[0][name] for name in ("good", "known")]
+    assert found == ["held", "broken, known"]
+    assert rows[0]["level"] == "MUST"

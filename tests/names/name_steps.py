@@ -185,7 +185,7 @@ class NameMachine(Machine):
             mock.patch.object(segments, "DIRECTORY", str(directory)),
             *(mock.patch.object(each, "os", Stepped(os)) for each in MODULES),
             mock.patch.object(keeper, "fcntl", Stepped(fcntl)),
-            mock.patch.object(program, "fcntl", Stepped(fcntl)),
+            mock.patch.object(descriptors, "fcntl", Stepped(fcntl)),
         ]
         for patch in self._patches:
             patch.start()

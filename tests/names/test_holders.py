@@ -104,11 +104,11 @@ def test_who_locks_a_file_waits_for_who_looks_at_it(name, monkeypatch):
         if len(paused) == 3:
             fcntl.flock(looking, fcntl.LOCK_UN)
 
-    monkeypatch.setattr(program.time, "sleep", sleep)
+    monkeypatch.setattr("sharedtensor.descriptors.time.sleep", sleep)
     segments.open_named(name).close()
     assert len(paused) == 3
     fcntl.flock(looking, fcntl.LOCK_EX)
-    monkeypatch.setattr(program, "TIMEOUT", 0)
+    monkeypatch.setattr(segments, "TIMEOUT", 0)
     with pytest.raises(ResourceError, match="Locking the file"):
         segments.open_named(name)
     os.close(looking)

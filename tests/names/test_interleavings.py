@@ -58,9 +58,9 @@ FAULTS = {
     ),
     "made: no shared lock": (
         *(
-            program.locks_shared,
-            "return fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)",
-            "return",
+            segments.is_held,
+            "lock_file(owned.fd, fcntl.LOCK_SH, TIMEOUT, doing)",
+            "pass",
         ),
         "the name is gone that ['maker']",
     ),

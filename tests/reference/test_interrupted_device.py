@@ -31,7 +31,7 @@ def tensor(monkeypatch):
 
 def pack_and_withdraw(tensor):
     """Send a tensor in a message that is not written after all."""
-    protocol.withdraw_message(protocol.pack_message(tensor))
+    protocol.pack_message(tensor).clear()
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_an_interrupted_look_at_the_events_forgets_none_that_is_in_use(tensor):
         assert len(lost) <= 1, place  # the one that was being destroyed
         for event in lost:
             state.driver.event_destroy(event)
-    protocol.withdraw_message(sent)
+    sent.clear()
 
 
 def test_a_lock_that_another_process_keeps_is_waited_for_and_then_refused(

@@ -97,6 +97,14 @@ def test_interrupted_run_leaves_a_report_that_is_silent_on_what_it_did_not_reach
     assert came in " ".join(done.text.split())
 
 
+def test_run_that_is_interrupted_where_python_knows_no_line_is_judged(suite):
+    done = suite.start(*RUNNING, "-n0", "-p", "interrupt_without_line").end()
+    assert done.status == 2, done.text
+    assert "Traceback" not in done.text
+    assert "interrupt" in done.report.summary.stopped
+    assert len(done.cases) == 1
+
+
 @pytest.mark.parametrize(
     ("signals", "workers"),
     [

@@ -32,6 +32,8 @@ from sharedtensor_conformance.report.verdicts import Verdict
 
 IMPL = "--impl=faulty_implementations"
 CHOSEN = ("--clause=SHARE-1", "--clause=SHARE-2", "-k", "test_share.py")
+WAIT = 2
+"""The seconds that each of these cases waits for an answer, at the least."""
 HERE, THERE = "default-fork", "default-spawn"
 
 
@@ -59,7 +61,7 @@ def test_what_many_cases_have_shown_is_not_waited_for(suite, name, verdict, evid
     others = [case for case in unjudged if "\nit was not run, as " in case.evidence]
     assert len(ended) + len(others) == len(unjudged) > len(others) > 0
     assert len({case.test for case in (*judged, *ended)}) > len(ended)
-    assert all(case.seconds == pytest.approx(0, abs=0.1) for case in others)
+    assert all(case.seconds < WAIT for case in others)
     assert done.status == 1
     said = " ".join(done.text.split())
     assert f"| {NOT_WAITED}3 cases hung or failed after a long wait" in said

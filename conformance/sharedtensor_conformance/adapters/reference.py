@@ -67,12 +67,12 @@ conformance_adapter = Implementation(
 
 TRACE_POINTS = {
     "share": ("protocol.move_storage", "protocol.move_together"),
-    "register": ("strategies.create_name",),
+    "register": ("segments.create_named",),
     "export": ("protocol.export_handle",),
     "announce": ("protocol.announce_names",),
     "send": ("multiprocessing.packets.write",),
     "receive": ("multiprocessing.packets.read",),
-    "acknowledge": ("strategies.acknowledge_name",),
+    "acknowledge": ("segments.open_named",),
     "map": ("memory.move", "memory.map_segment"),
     "release": ("strategies.release_segment",),
     "last-release": ("strategies.release_segment",),

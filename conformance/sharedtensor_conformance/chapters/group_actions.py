@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import os
 import signal
 import sys
@@ -34,6 +35,8 @@ Action = Callable[[int], None]
 
 Failure = Action
 
+Start = Callable[..., Any]
+
 MESSAGES = {
     "short": "the worker's own words",
     "long": f"begins here {'and goes on ' * 500}and ends here",
@@ -47,6 +50,9 @@ MESSAGES = {
 CALL_DEPTH = 300
 """The number of calls between the function of a process and its exception."""
 
+DAEMONS_ADD = 5000
+"""What a daemon adds to its elements in ``write memory``, beside the other number."""
+
 EXIT_STATUSES = (1, 2, 127, 128, 254, 255)
 """The exit statuses of failing processes."""
 
@@ -57,6 +63,11 @@ FAILING_INDICES: dict[str, list[int]] = {
     "third raises, others end": [2],
     "all raise": [0, 1, 2, 3],
     "first and third are killed": [0, 2],
+    **{
+        f"{place} {end} when told": [index]
+        for index, place in enumerate(("first", "second", "third"))
+        for end in ("raises", "exits", "is killed")
+    },
 }
 """The indices of the failing processes, for tasks in which it is not process 1."""
 
@@ -65,9 +76,49 @@ class GroupNotReady(Exception):
     """A process of a group did not become ready in time."""
 
 
+def _by_name(start: Start, given: dict[str, Any]) -> Any:
+    return start(**given)
+
+
+def _by_position(start: Start, given: dict[str, Any]) -> Any:
+    return start(*given.values())
+
+
+def _partly_by_name(start: Start, given: dict[str, Any]) -> Any:
+    fn, args, *_ = given.values()
+    names = ("nprocs", "join", "start_method")
+    return start(fn, args, **{name: given[name] for name in names if name in given})
+
+
+def _with_a_list(start: Start, given: dict[str, Any]) -> Any:
+    return _partly_by_name(start, given | {"args": [*given["args"]]})
+
+
+def _with_defaults(start: Start, given: dict[str, Any]) -> Any:
+    defaults = {"nprocs": 1, "join": True, "daemon": False, "start_method": "spawn"}
+    return start(**{k: v for k, v in given.items() if defaults.get(k) != v})
+
+
+CALL_FORMS: dict[str, Callable[[Start, dict[str, Any]], Any]] = {
+    "partly by name": _partly_by_name,
+    "by name": _by_name,
+    "by position": _by_position,
+    "with a list": _with_a_list,
+    "with defaults": _with_defaults,
+}
+"""The ways to pass the arguments of `spawn` and `start_processes`."""
+
+
 @starts_processes
 def start_group(
-    actor: Actor, task: str, count: int, payload: Any, how: str, join: bool
+    actor: Actor,
+    task: str,
+    count: int,
+    payload: Any,
+    how: str,
+    join: bool,
+    form: str = "partly by name",
+    daemon: bool = False,
 ) -> Any:
     """Start `count` processes that execute a task of `GROUP_TASKS`.
 
@@ -78,6 +129,8 @@ def start_group(
         payload: the tensors for the task.
         how: ``spawn()``, or the start method for ``start_processes()``.
         join: whether the call waits until the processes have ended.
+        form: how the arguments are passed, one of the `CALL_FORMS`.
+        daemon: whether the processes are daemons, where the form says so.
 
     Returns:
         The outcome of the call if it waits, otherwise a `Group`.
@@ -86,13 +139,12 @@ def start_group(
     context = actor.context("spawn" if how == "spawn()" else how)
     ready = actor.by_implementation(lambda: context.Semaphore(0))
     arguments = (actor.setting, task, ready, *actor.outgoing(payload))
-    options: dict[str, Any] = {"nprocs": count, "join": join}
+    given = {"fn": run_in_group, "args": arguments, "nprocs": count, "join": join}
+    given["daemon"] = daemon
     start = module.spawn
     if how != "spawn()":
-        start, options["start_method"] = module.start_processes, how
-    started = _result_or_failure(
-        actor, lambda: start(run_in_group, arguments, **options)
-    )
+        start, given["start_method"] = module.start_processes, how
+    started = _result_or_failure(actor, lambda: CALL_FORMS[form](start, given))
     return started if join else Group(started, ready)
 
 
@@ -130,6 +182,11 @@ class Group:
 
     context: Any
     ready: Any
+
+
+def tell_group(actor: Actor, group: Any) -> None:
+    """Let the process of a group fail whose task says that it does so when told."""
+    group.ready.release()
 
 
 @starts_processes
@@ -197,22 +254,25 @@ def run_in_group(
     If process 1 is to fail, only process 0 releases `ready`, and process 1 acquires it
     first. So process 1 fails after process 0 has written. In a task of four, it fails
     after all others have. The processes that `FAILING_INDICES` names do not wait before
-    they fail.
+    they fail, except for `tell_group` in tasks of that name.
     """
     prepare_worker(setting)
     fails, others = GROUP_TASKS[task]
+    waits_to_be_told = task.endswith("when told")
     awaited = range(3 if "of four" in task else 1)  # by process 1, if it fails
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if fails and index in FAILING_INDICES.get(task, [1]):
-        if task not in FAILING_INDICES:
+        if task not in FAILING_INDICES or waits_to_be_told:
             for _ in awaited:
                 ready.acquire(timeout=READY_TIMEOUT)
         fails(index)
         return
     first = 1100 if task == "write memory" and is_forked() else 100
+    if task == "write memory" and multiprocessing.current_process().daemon:
+        first += DAEMONS_ADD
     _write_index(index, WORKER.decoded(list(payload)), first)
-    if index == 0 or not fails or len(awaited) > 1:
+    if not waits_to_be_told and (index == 0 or not fails or len(awaited) > 1):
         ready.release()
     others(index)
     if task.endswith("say so"):
@@ -350,10 +410,16 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "third raises, others end": (_raise_own_message, _end),
     "all raise": (_raise_own_message, _end),
     "first and third are killed": (_die, _wait),
+    **{
+        f"{place} {end} when told": (fails, _end)
+        for place in ("first", "second", "third")
+        for end, fails in (("raises", _raise), ("exits", _exit), ("is killed", _die))
+    },
 }
 """The tasks of groups: how a process fails, and what a process does that has written.
 
 The first function runs in process 1, or in those that `FAILING_INDICES` names. The
 second runs in all others, after they have added 100 and their index to their elements.
-In ``write memory``, forked processes add 1100 and their index.
+In ``write memory``, forked processes add 1100 and their index, and daemons
+`DAEMONS_ADD` more.
 """

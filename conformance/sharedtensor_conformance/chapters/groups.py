@@ -10,6 +10,7 @@ from sharedtensor_conformance.chapters.group_actions import (
     join_group,
     start_group,
     start_group_and_wait,
+    tell_group,
 )
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
 from sharedtensor_conformance.harness.remote.calls import Remote
@@ -34,6 +35,10 @@ class Group:
             timeout = self.start_timeout
         limit = 2 * self.start_timeout
         return self.actor.run_within(limit, group_is_ready, self.remote, count, timeout)
+
+    def tell(self) -> None:
+        """Let the process fail that does so when it is told."""
+        self.actor.run(tell_group, self.remote)
 
     def join_in_a_thread(self) -> Any:
         """Join them in another thread than the one that started them."""

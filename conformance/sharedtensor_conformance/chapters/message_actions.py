@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sharedtensor_conformance.harness.remote.actor import Actor
+from sharedtensor_conformance.harness.remote.channels import Arguments
 
 MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a
@@ -229,19 +230,17 @@ def _is_numbered_message(actor: Actor, message: Any, number: int, size: int) -> 
 # Calls of a queue that fail at once or after a timeout
 
 
-def offer(
-    actor: Actor, channel: Any, payload: Any, how: dict[str, Any] | None = None
-) -> bool:
+def offer(actor: Actor, channel: Any, payload: Any, how: Arguments = ()) -> bool:
     """Put a payload on a queue if it has room; return whether it had.
 
-    `how` has the arguments of `put`, such as a timeout.
+    `how` has the arguments of `put`, such as a timeout; it is empty for `put_nowait`.
     """
     message = actor.outgoing(payload)
     was_put: bool = actor.by_implementation(lambda: channel.offer(message, how))
     return was_put
 
 
-def try_get(actor: Actor, channel: Any, how: dict[str, Any]) -> list[Any]:
+def try_get(actor: Actor, channel: Any, how: Arguments) -> list[Any]:
     """Return a list with the next payload of a queue, empty if the queue is empty.
 
     `how` has the arguments with which `get` does not wait; empty for `get_nowait`.

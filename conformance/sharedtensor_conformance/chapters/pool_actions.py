@@ -8,6 +8,7 @@ from typing import Any
 
 from sharedtensor_conformance.chapters.worker_tasks import (
     add_and_return,
+    make_and_keep,
     prepare_worker,
     strategy,
 )
@@ -123,6 +124,34 @@ def terminate_early(actor: Actor, pool: Any, payloads: list[Any]) -> None:
         pool.join()
 
     actor.by_implementation(take_one)
+
+
+@starts_processes
+def results_of_recycled_workers(
+    actor: Actor, kind: str, method: str, lists: list[list[Any]], timeout: float
+) -> list[Any]:
+    """Return a new tensor with each list of values, made by a worker that then ends.
+
+    `kind` is ``"pool"`` or ``"executor"``. A result that is not there after `timeout`
+    seconds raises an exception of the implementation.
+    """
+    context = actor.context(method)
+    entrance: dict[str, Any] = {"initializer": prepare_worker}
+    entrance["initargs"] = (actor.setting,)
+
+    def by_a_pool() -> Any:
+        with context.Pool(2, maxtasksperchild=1, **entrance) as pool:
+            results = [pool.apply_async(make_and_keep, (values,)) for values in lists]
+            return [result.get(timeout) for result in results]
+
+    def by_an_executor() -> Any:
+        once: dict[str, Any] = {"mp_context": context, "max_tasks_per_child": 1}
+        with ProcessPoolExecutor(2, **once, **entrance) as executor:
+            return [*executor.map(make_and_keep, lists, timeout=timeout)]
+
+    results = by_a_pool if kind == "pool" else by_an_executor
+    made: list[Any] = actor.incoming(actor.by_implementation(results))
+    return made
 
 
 @starts_processes

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from sharedtensor_conformance.chapters.worker_tasks import (
 )
 from sharedtensor_conformance.harness.remote.actor import Actor
 from sharedtensor_conformance.harness.remote.marks import starts_processes
+from sharedtensor_conformance.harness.remote.setting import Setting
 from sharedtensor_conformance.harness.remote.threads import run_in_parallel
 
 WAITING_PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
@@ -152,25 +154,93 @@ def start_in_vain(actor: Actor, payload: Any, method: str) -> int | None:
     return exit_code(process)
 
 
-@starts_processes
-def start_with_named_arguments(
-    actor: Actor, written_later: Any, other: Any, value: int, method: str
-) -> int | None:
-    """Start a process with two tensors among its named arguments.
+Finish = Callable[[], int | None]
 
-    The first tensor is written to when `start` has returned. The process waits for
-    that. Then it adds 1 to both, and ends.
+
+def _start(context: Any, *arguments: Any, **named: Any) -> Finish:
+    process = context.Process(*arguments, **named)
+    process.start()
+    return lambda: exit_code(process)
+
+
+def _start_by_name(context: Any, setting: Setting, *others: Any) -> Finish:
+    named = dict(zip(("payload", "written"), others, strict=True))
+    return _start(context, target=add_when_written, args=(setting,), kwargs=named)
+
+
+def _start_with_attributes(context: Any, *given: Any) -> Finish:
+    process = context.Process(target=add_to_attributes)
+    process.given_by_the_program = given
+    process.start()
+    return lambda: exit_code(process)
+
+
+def add_to_attributes() -> None:
+    """Call `add_when_written` with what the process has as an attribute."""
+    process: Any = multiprocessing.current_process()
+    add_when_written(*process.given_by_the_program)
+
+
+def _open_pool(context: Any, *given: Any) -> Finish:
+    pool = context.Pool(1, add_when_written, given)
+
+    def finish() -> int:
+        with pool:
+            return pool.apply(abs, (0,))  # type: ignore[no-any-return]
+
+    return finish
+
+
+def _open_executor(context: Any, *given: Any) -> Finish:
+    executor = ProcessPoolExecutor(1, context, add_when_written, given)
+    called = executor.submit(abs, 0)
+
+    def finish() -> int:
+        with executor:
+            return called.result()
+
+    return finish
+
+
+STARTS: dict[str, Callable[..., Finish]] = {
+    "by name": _start_by_name,
+    "by position": lambda context, *given: _start(
+        context, None, add_when_written, None, given
+    ),
+    "in a list": lambda context, *given: _start(
+        context, target=add_when_written, args=[*given]
+    ),
+    "as an attribute": _start_with_attributes,
+    "to a pool's initializer": _open_pool,
+    "to an executor's initializer": _open_executor,
+}
+"""The ways to give tensors to a process that starts.
+
+Each function starts a process that calls `add_when_written`. It returns a function that
+waits for the end of this call and returns 0 if it has not raised.
+"""
+
+
+@starts_processes
+def start_with_arguments(
+    actor: Actor, written_later: Any, other: Any, value: int, method: str, how: str
+) -> int | None:
+    """Start a process with two tensors, in one of the ways of `STARTS`.
+
+    The first tensor is written to when the process has been started. The process waits
+    for that. Then it adds 1 to both, and ends.
 
     Returns:
         The exit code.
     """
     written = new_semaphore(actor, method)
     payload = actor.outgoing([written_later, {"other": other}])
-    named = {"payload": payload, "written": written}
-    process = started_process(actor, method, add_when_written, **named)
+    given = (actor.context(method), actor.setting, payload, written)
+    finish = actor.by_implementation(lambda: STARTS[how](*given))
     actor.call("write", written_later, (0,), value)
     written.release()
-    return exit_code(process)
+    status: int | None = actor.by_implementation(finish)
+    return status
 
 
 def new_semaphore(actor: Actor, method: str) -> Any:

@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,15 @@ from sharedtensor_conformance.chapters.chan_actions import (
     start_and_write,
 )
 from sharedtensor_conformance.chapters.exhaustion import interrupted
+from sharedtensor_conformance.chapters.manager_actions import (
+    CLASSES_OF_MANAGER,
+    STORES,
+    close_manager,
+    managed,
+    open_manager,
+    store,
+    stored,
+)
 from sharedtensor_conformance.chapters.message_actions import (
     get_messages_of_sizes,
     made_when_pickled,
@@ -61,7 +69,7 @@ from sharedtensor_conformance.chapters.worker_tasks import (
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 from sharedtensor_conformance.harness.remote.actor import Actor
-from sharedtensor_conformance.harness.remote.channels import Channel
+from sharedtensor_conformance.harness.remote.channels import Arguments, Channel
 from sharedtensor_conformance.harness.remote.threads import (
     answer_of_thread,
     in_a_thread,
@@ -585,6 +593,37 @@ def test_queue_of_a_manager_carries_tensors(stage):
         check_shared_memory(arrived, tensor)
 
 
+@clause("CHAN-10", isolated=True, vary=("strategy", "start_method"))
+def test_each_object_of_a_manager_carries_tensors(stage, start_method):
+    """The owner stores tensors in an object of each class; the peer takes them out.
+
+    They are stored bare and in a list, in the server of the context's `Manager()` and
+    in one of the program's own, which has one class more.
+    """
+    with stage.fresh() as fresh:
+        for own in (False, True):
+            manager = fresh.owner.run(open_manager, start_method, own)
+            for name in STORES if own else CLASSES_OF_MANAGER:
+                made = fresh.owner.run(managed, manager, name)
+                check_carries(made, name, fresh)
+            fresh.owner.run(close_manager, manager)
+
+
+def check_carries(made, name, fresh):
+    """Store tensors in an object of a manager; check that the peer shares them."""
+    owner, peer = fresh.owner, fresh.peer
+    there = owner.send(made, peer)
+    for is_bare in (True, False):
+        tensor = owner.make([204, 205])
+        payload = tensor if is_bare else [tensor]
+        _, refused = attempt(partial(owner.run, store, made, name, payload))
+        if refused:
+            check.equal(tensor.values(), [204, 205], f"it stays as it was ({name})")
+            continue
+        arrived = peer.run(stored, there, name)
+        check_shared_memory(arrived if is_bare else arrived[0], tensor)
+
+
 @clause("CHAN-11", vary=("start_method",))
 def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     """A child waits for bytes of each size; then come a tensor and more bytes."""
@@ -605,9 +644,10 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     check.equal(channel.use(child, Channel.get_bytes), "last", "and some after those")
 
 
-BOUNDED_CALLS = (
+BOUNDED_CALLS: tuple[tuple[Arguments, int], ...] = (
     *(({"timeout": 0}, 10), ({"timeout": 0.001}, 10), ({"block": False}, 10)),
-    ({"timeout": MAX_TIMEOUT}, 3),
+    *(([False], 3), ([True, 0], 3), ([True, 0.001], 3), ([False, 1000], 3)),
+    *(([True, MAX_TIMEOUT], 1), ({"timeout": MAX_TIMEOUT}, 3)),
 )
 """Arguments that limit how long a call on a queue waits; how often each is tried."""
 
@@ -630,6 +670,13 @@ TOO_MANY_LATE = 3
 """The number of late calls that fails the test. A busy machine may delay one call."""
 
 
+def timeout_in(limits):
+    """Return the timeout among arguments of `get` or `put`; 0 if they do not wait."""
+    if not isinstance(limits, dict):
+        limits = dict(zip(("block", "timeout"), limits, strict=False))
+    return limits.get("timeout", 0) if limits.get("block", True) else 0
+
+
 def check_timeouts(seconds_until, state):
     """Check that calls on an empty or full queue give up at their timeout.
 
@@ -639,7 +686,7 @@ def check_timeouts(seconds_until, state):
         state: the state of the queue, ``"empty"`` or ``"full"``.
     """
     for limits, times in BOUNDED_CALLS:
-        timeout, late, made = limits.get("timeout", 0), [], 0
+        timeout, late, made = timeout_in(limits), [], 0
         while made < times and len(late) < TOO_MANY_LATE:
             taken = seconds_until(limits)
             made += 1
@@ -972,7 +1019,7 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
 
 
-BOUNDED_GETS: list[dict[str, Any]] = [
+BOUNDED_GETS: list[Arguments] = [
     {},
     {"block": False},
     {"timeout": 0},
@@ -981,6 +1028,9 @@ BOUNDED_GETS: list[dict[str, Any]] = [
     {"timeout": 1e-9},
     {"block": False, "timeout": 1000},
     {"block": True, "timeout": 0.01},
+    [False],
+    [False, 1000],
+    [True, 0.01],
 ]
 """Arguments of `get` that limit its waiting. The first stands for `get_nowait`."""
 
@@ -996,7 +1046,8 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
     child = owner.start_peer(arguments=channel)
     for number, how in enumerate([*BOUNDED_GETS, {"timeout": 1000}]):
         reader, writer = (owner, child)[:: 1 if number % 2 else -1]
-        if how.get("timeout") != 1000 or "block" in how:
+        may_wait = how == {"timeout": 1000}
+        if not may_wait:
             check.equal(reader.run(try_get, channel, how), [], f"it is empty ({how})")
         channel.put(writer, {"tensor": writer.make([number, 241])})
         there = lambda actor=reader: channel.use(actor, Channel.has_message)  # noqa: E731
@@ -1007,7 +1058,7 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
             found = reader.run(in_a_thread, try_get, channel, how)
         check.equal(len(found), 1, f"what is there is received ({how})")
         check.equal(found[0]["tensor"].values(), [number, 241], "with its values")
-        if how.get("timeout") != 1000 or "block" in how:
+        if not may_wait:
             check.equal(
                 reader.run(try_get, channel, how), [], f"it is empty again ({how})"
             )
@@ -1083,7 +1134,7 @@ def check_full_queues_refuse(sender, receiver, channels, turn):
 
 def refused_tensors(sender, channel, turn):
     """Yield new tensors that a full queue refused, each with other arguments."""
-    for limits in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+    for limits in ({}, {"block": False}, {"timeout": 0}, [False], [True, 0.01]):
         more = sender.make([turn, 90])
         taken = sender.run(offer, channel, more, limits)
         check.equal(taken, False, f"it has room for no more ({limits})")

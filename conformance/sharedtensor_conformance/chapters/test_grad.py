@@ -345,10 +345,17 @@ def test_view_of_a_leaf_is_refused_as_any_result(
 
 @clause("GRAD-6")
 def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
-    """The sender puts a message with a non-leaf in it, and a good one after it."""
+    """The sender puts messages with a non-leaf in them, and a good one after each.
+
+    The non-leaf is bare, alone in a list, the first item, the last or in between.
+    """
     non_leaf = sender.non_leaf(make_leaf(sender, [1, 2, 3]))
-    for number in (1, 2):
-        refused = [sender.make([90, 91]), non_leaf]
+    first, last = sender.make([90, 91]), sender.make([92])
+    messages = [
+        *(non_leaf, [non_leaf], [first, non_leaf], [non_leaf, last]),
+        [first, non_leaf, last],
+    ]
+    for number, refused in enumerate(messages, 1):
         attempt(lambda refused=refused: sender.put(refused, receiver, channel))
         good = sender.make([10 * number, 10 * number + 1])
         arrived = sender.send({"number": number, "good": good}, receiver, channel)
@@ -495,7 +502,7 @@ def test_detached_views_of_each_dtype_share_their_memory(
 def test_non_leaf_of_each_sort_is_refused_wherever_it_is(
     sender, receiver, channel, implementation
 ):
-    """Non-leaves of each dtype and of several shapes are last in a message, or deep.
+    """Non-leaves of each dtype and shape are last in a message, or first, or deep.
 
     The leaf that they came from, and each message after them, is sent as ever.
     """
@@ -506,7 +513,8 @@ def test_non_leaf_of_each_sort_is_refused_wherever_it_is(
         leaf.set_requires_grad(True)
         non_leaf = sender.non_leaf(leaf)
         other = sender.make([number, 31])
-        for message in ([other, leaf, non_leaf], {"a": ({"b": [non_leaf]}, other)}):
+        nested = {"a": ({"b": [non_leaf]}, other)}
+        for message in ([other, leaf, non_leaf], [non_leaf, other], nested):
             with refusal(f"the put of a {name} of shape {shape} raises"):
                 sender.put(message, receiver, channel)
         with judging("GRAD-6"):

@@ -1,14 +1,20 @@
 """Chapter HANDLE: the content of a handle."""
 
 import re
+from functools import partial
 from itertools import islice
 
 from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.chapters.meeting_actions import (
+    meet,
+    set_authentication_key,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
     check_no_growth,
     check_shared_memory,
     holdings_of,
+    judging,
     unthreaded_channel,
 )
 from sharedtensor_conformance.chapters.tensor_actions import (
@@ -17,11 +23,14 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     pickled_to_share,
     unpickled,
 )
-from sharedtensor_conformance.harness import check, clause, refusal
+from sharedtensor_conformance.harness import attempt, check, clause, refusal
 
 LARGE_LENGTH = 1 << 19
 """The number of elements of a tensor of 2 MiB: more than fit into a pipe or socket."""
 
+
+WAYS_TO_MEET = ("connection", "bytes")
+"""How programs that meet send tensors: see `meet`."""
 
 FIELD_COUNTS = ("same", "more", "fewer")
 """The fields after the version of a forged handle: as many as in this version, more, or
@@ -194,3 +203,103 @@ def test_bytes_that_are_never_read_leave_nothing(stage, sender, receiver):
         if before is None:
             before = holdings_of(stage, sender, receiver)
     check_no_growth(before, stage, sender, receiver)
+
+
+def check_leads_there_or_nowhere(reader, content, *holders):
+    """Unpickle bytes in a process; check that it shares with `holders`, or is refused.
+
+    Returns:
+        The tensor; None if the call has raised.
+    """
+    before = holders[0].values()
+    arrived, refused = attempt(partial(reader.run, unpickled, content))
+    if refused:
+        check.equal(holders[0].values(), before, "a refusal changes nothing")
+        return None
+    check_shared_memory(*holders, arrived)
+    return arrived
+
+
+@clause("HANDLE-3")
+def test_bytes_lead_to_their_memory_or_nowhere_however_often_they_are_read(
+    sender, receiver, bystander
+):
+    """Each of the three reads the same bytes again, the maker included.
+
+    The maker drops the tensor then, and shares others of the same size, and each reads
+    the bytes once more: while the receiver holds what it has read, and afterwards.
+    """
+    tensor = sender.make([1, 2, 3])
+    content = sender.run(pickled_to_share, tensor)
+    first = receiver.run(unpickled, content)
+    check_shared_memory(tensor, first)
+    readers = (receiver, bystander, sender)
+
+    def check_each(*holders):
+        for reader in readers:
+            again = check_leads_there_or_nowhere(reader, content, *holders)
+            if again is not None:
+                again.drop()
+
+    check_each(tensor, first)
+    tensor.drop()
+    others = [sender.make([4, 5, number]) for number in range(3)]
+    arrived = sender.send(others, receiver)
+    check_each(first)
+    first.drop()
+    for reader in readers:
+        with refusal("bytes whose memory has gone are refused"):
+            reader.run(unpickled, content)
+    for one, other in zip(arrived, others, strict=True):
+        check_shared_memory(one, other)
+
+
+@clause("HANDLE-3", isolated=True)
+def test_bytes_lead_to_their_memory_or_nowhere_when_their_maker_has_ended(stage):
+    """A peer's bytes are read by a process with another authentication key, and again.
+
+    The second time the peer has exited or was killed.
+    """
+    for ends in ("leave", "kill"):
+        with stage.fresh() as fresh:
+            tensor = fresh.peer.make([6, 7, 8])
+            content = fresh.peer.run(pickled_to_share, tensor)
+            held = fresh.peer.send(tensor, fresh.owner)
+            fresh.bystander.run(set_authentication_key)
+            check_leads_there_or_nowhere(fresh.bystander, content, tensor, held)
+            getattr(fresh.peer, ends)()
+            for reader in (fresh.owner, fresh.bystander):
+                check_leads_there_or_nowhere(reader, content, held)
+
+
+@clause("CHAN-14", "HANDLE-3", isolated=True, vary=("strategy",), mainly="CHAN-14")
+def test_programs_that_meet_on_a_socket_share_or_refuse(stage):
+    """The owner connects to a program that it did not fork, and both send a tensor.
+
+    They send it on the connection and as bytes that they pickle themselves, with one
+    authentication key for both programs, and with one for each.
+    """
+    with stage.fresh() as fresh:
+        for common_key in (False, True):
+            tensor = fresh.owner.make([75, 73])
+            outcomes = fresh.owner.run(meet, tensor, common_key)
+            first = 75
+            for way, (ours, theirs) in zip(WAYS_TO_MEET, outcomes, strict=True):
+                with judging("HANDLE-3" if way == "bytes" else "CHAN-14"):
+                    first = check_shared_or_refused(way, ours, first)
+                    check_shared_or_refused(way, theirs, 72)
+
+
+def check_shared_or_refused(way, outcome, first):
+    """Check what `meet` says of a tensor whose first element was `first`.
+
+    Returns:
+        What it is now.
+    """
+    has_read, of_the_sender = outcome
+    if has_read is not None:
+        check.equal(has_read, [first, 73], f"its receiver reads the values ({way})")
+        first = 71
+    sentence = f"its sender reads what the receiver has written, if it has ({way})"
+    check.equal(of_the_sender, [first, 73], sentence)
+    return first

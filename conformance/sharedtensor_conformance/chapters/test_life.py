@@ -23,7 +23,10 @@ from sharedtensor_conformance.chapters.message_actions import (
     unpicklable,
     unreceivable,
 )
-from sharedtensor_conformance.chapters.pool_actions import terminate_early
+from sharedtensor_conformance.chapters.pool_actions import (
+    results_of_recycled_workers,
+    terminate_early,
+)
 from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.process_actions import (
     end,
@@ -1028,12 +1031,16 @@ def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, s
 def test_message_that_cannot_be_pickled_leaves_nothing(
     sender, receiver, channel, stage
 ):
-    """What cannot be pickled is between two tensors; the next message arrives."""
+    """What cannot be pickled is before, between or behind two tensors.
+
+    The next message arrives.
+    """
     bad = sender.run(unpicklable)
 
     def fail_and_send(number):
         tensors = [sender.make([number, 141]), sender.make([number, 142])]
-        message = [tensors[0], bad, tensors[1]]
+        message = [*tensors]
+        message.insert(number % 3, bad)
         attempt(lambda: sender.put(message, receiver, channel, arrives=False))
         arrived = sender.send({"next": tensors}, receiver, channel)["next"]
         for tensor, received in zip(tensors, arrived, strict=True):
@@ -1082,17 +1089,19 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
 def test_message_that_cannot_be_rebuilt_leaves_nothing(
     sender, receiver, channel, stage
 ):
-    """What cannot be unpickled is between two tensors; the next message arrives.
+    """What cannot be unpickled is before, between or behind two tensors.
 
-    It raises exceptions that Python has, one of them an error of the system, and one
-    that nobody but its program knows.
+    The next message arrives. It raises exceptions that Python has, one of them an
+    error of the system, and one that nobody but its program knows.
     """
 
     def fail_and_send(number):
         error = ERROR_NAMES[number % len(ERROR_NAMES)]
         bad = sender.run(unreceivable, error)
         tensors = [sender.make([number, 144]), sender.make([number, 145])]
-        sender.put([tensors[0], bad, tensors[1]], receiver, channel)
+        message = [*tensors]
+        message.insert(number % 3, bad)
+        sender.put(message, receiver, channel)
         tensors.append(sender.make([number, 146]))
         sender.put(tensors[1:], receiver, channel)
         with refusal("receiving raises the exception of the object") as refused:
@@ -1572,3 +1581,25 @@ def test_common_segment_goes_with_the_last_of_its_storages(
         for one in (last, made[0], back):
             one.drop()
     check_no_growth(before, stage, sender, receiver)
+
+
+@clause(
+    "LIFE-27",
+    start_methods=("fork", "spawn"),
+    vary=("strategy", "start_method"),
+    isolated=True,
+)
+def test_result_survives_the_worker_that_made_it(stage, start_method):
+    """Each task of a pool and of an executor has a worker of its own, which then ends.
+
+    The owner writes to the results and sends them on. The standard library refuses an
+    executor that forks such workers.
+    """
+    with stage.fresh() as fresh:
+        owner, lists = fresh.owner, [[number, 271] for number in range(3)]
+        for kind in ("pool", "executor")[: 1 if start_method == "fork" else 2]:
+            arguments = (kind, start_method, lists, fresh.timeouts.answer)
+            results = owner.run(results_of_recycled_workers, *arguments)
+            for values, result in zip(lists, results, strict=True):
+                check.equal(result.values(), values, f"it has its values ({kind})")
+                check_shared_memory(owner.send(result, fresh.peer), result)

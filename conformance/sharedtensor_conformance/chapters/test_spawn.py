@@ -1,11 +1,15 @@
 """Chapter SPAWN: a group of processes that run the same function."""
 
+import itertools
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from sharedtensor_conformance.chapters.group_actions import (
+    CALL_FORMS,
+    DAEMONS_ADD,
     END_INTERVAL,
     EXIT_STATUSES,
     FAILING_INDICES,
@@ -15,6 +19,7 @@ from sharedtensor_conformance.chapters.group_actions import (
     start_group,
 )
 from sharedtensor_conformance.chapters.groups import (
+    Group,
     group_from_a_thread,
     group_of,
     start_together,
@@ -58,6 +63,9 @@ def in_each_order(ends: Sequence[str]) -> list[str]:
     return [ends[place] for place in places]
 
 
+FORMS_WITH_DAEMON = ("by name", "by position")
+"""Those of the `CALL_FORMS` in which the tests ask for daemons."""
+
 END_TESTS: dict[str, Any] = {"profiles": ("share",), "vary": (), "prefers": "fork"}
 """For tests of the ends of groups. Those of `spawn()` use `SPAWN_TESTS`."""
 
@@ -92,6 +100,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def none_runs(pids: Sequence[int]) -> bool:
+    """Return whether none of these processes runs."""
+    return not any(map(is_running, pids))
+
+
 @clause("SPAWN-1", "SPAWN-2", profiles=("share",), vary=("strategy", "start_method"))
 def test_each_process_is_called_once_with_its_index(owner, start_method):
     """The owner starts three processes; each adds at its own place.
@@ -114,6 +127,39 @@ def test_spawn_is_called_with_index_and_arguments(owner):
     result = start_together(owner, "write memory", 2, [tensor], "spawn()")
     check.equal(result, None, "the call returns None when all have ended")
     check.equal(tensor.values(), [100, 101, 0], "each has written at its index")
+
+
+def check_call_forms(owner: Any, how: str, forms: Sequence[str] = ()) -> None:
+    """Start groups with the arguments passed in each form; check what each has written.
+
+    The call joins every second group; the others are joined later.
+
+    Args:
+        owner: the process that starts the groups.
+        how: the start method, or ``"spawn()"``.
+        forms: some of the `CALL_FORMS`; empty for all of them.
+    """
+    options = itertools.product(forms or CALL_FORMS, (True, False))
+    for form, joins in options:
+        count = 1 if form == "with defaults" else 2
+        daemon = joins and form in FORMS_WITH_DAEMON
+        tensor, said = zeros(owner, 2), f"arguments {form}, join={joins}"
+        arguments = ("write memory", count, [tensor], how, joins, form, daemon)
+        started = owner.run(start_group, *arguments)
+        if joins:
+            check.equal(started, None, f"the call returns None ({said})")
+        else:
+            told = join_until_done(Group(started), count)
+            check.equal(told, True, f"all have ended ({said})")
+        first = (1100 if how == "fork" else 100) + (DAEMONS_ADD if daemon else 0)
+        due = [first, first + 1 if count == 2 else 0]
+        check.equal(tensor.values(), due, f"each has written once ({said})")
+
+
+@clause("SPAWN-1", "SPAWN-3", mainly="SPAWN-1", **END_TESTS)
+def test_processes_are_started_however_the_arguments_are_passed(owner, start_method):
+    """The owner passes them by name and by position, with a list, and with defaults."""
+    check_call_forms(owner, start_method)
 
 
 @clause("SPAWN-2", profiles=("share",), vary=(), starts=True)
@@ -331,6 +377,50 @@ def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
         check.equal(told["error_pid"], pids[index], f"and its process ({task})")
         check(message_of(index) in told["message"], f"and what it raised ({task})")
         check(not any(map(is_running, pids)), f"no process runs any more ({task})")
+
+
+LATE_ENDS = {
+    "raises": ("ProcessRaisedException", {}),
+    "exits": ("ProcessExitedException", {"exit_code": 7}),
+    "is killed": ("ProcessExitedException", {"exit_code": -9}),
+}
+"""How a process fails when it is told to: the exception of the join, and its fields."""
+
+
+def check_late_failures(owner: Any, method: str) -> None:
+    """Let the others of a group end well before the first, second or third fails.
+
+    They are joined in between, once or several times, or not at all.
+
+    Args:
+        owner: the process that starts the groups.
+        method: the start method, or ``"spawn()"``.
+    """
+    late = itertools.product(enumerate(("first", "second", "third")), LATE_ENDS)
+    for turn, ((index, place), end) in enumerate(late):
+        tensor, task = zeros(owner, 3), f"{place} {end} when told"
+        group = group_of(owner, task, 3, [tensor], method)
+        pids = group.pids()
+        others = [pid for pid in pids if pid != pids[index]]
+        have_ended = partial(none_runs, others)
+        eventually(have_ended, f"the others have ended ({task})", owner.deadline)
+        for _ in range(turn % 3):
+            check.equal(group.join(0), False, f"joining says that one runs ({task})")
+        group.tell()
+        kind, fields = LATE_ENDS[end]
+        told = join_until_done(group, 3, in_a_thread=turn % 2 == 1)
+        check_join_error(told, kind, error_index=index, error_pid=pids[index], **fields)
+        due = [0 if n == index else 100 + n for n in range(3)]
+        check.equal(tensor.values(), due, f"the others have written ({task})")
+
+
+@clause("SPAWN-3", "SPAWN-4", "SPAWN-5", mainly="SPAWN-5", **END_TESTS)
+def test_failure_after_the_others_have_ended_well_is_told(owner, start_method):
+    """Two of three end well and are joined; then the third fails, in one of three ways.
+
+    Each of the three is the one that fails in its turn.
+    """
+    check_late_failures(owner, start_method)
 
 
 STATUS_BY_TASK: dict[str, int] = {
@@ -651,6 +741,16 @@ def test_exit_status_and_signal_are_told_by_spawn(owner):
 def test_failure_is_told_by_each_later_join_of_what_spawn_returns(owner):
     """Process 1 fails in one way or another; the owner joins, and joins again."""
     check_repeated_joins(owner, "spawn()")
+
+
+@clause("SPAWN-1", "SPAWN-3", mainly="SPAWN-1", **SPAWN_TESTS)
+def test_spawn_starts_processes_however_its_arguments_are_passed(owner):
+    """The owner passes them by name and by position, with a list, and with defaults.
+
+    `start_processes` has the same start method where none is named.
+    """
+    check_call_forms(owner, "spawn()")
+    check_call_forms(owner, "spawn", ["with defaults"])
 
 
 @clause("SPAWN-5", **SPAWN_TESTS)

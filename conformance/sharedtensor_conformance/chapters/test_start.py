@@ -6,7 +6,8 @@ from sharedtensor_conformance.chapters.module_actions import (
     start_method_of_context,
 )
 from sharedtensor_conformance.chapters.process_actions import (
-    start_with_named_arguments,
+    STARTS,
+    start_with_arguments,
     strategy_of_a_child,
 )
 from sharedtensor_conformance.chapters.shared_steps import (
@@ -19,6 +20,9 @@ from sharedtensor_conformance.chapters.shared_steps import (
 )
 from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import check, clause, refusal
+
+WAYS_TO_START = tuple(STARTS)[1:]
+"""The ways to give tensors to a process, except by name, which has its own test."""
 
 
 @clause("START-1", dtypes=("int64",), vary=("strategy", "start_method"))
@@ -77,12 +81,37 @@ def test_named_argument_of_a_process_is_shared_with_it(owner, start_method):
 
     The process waits for that, and adds 1 to the first element of both.
     """
+    check_start_with(owner, "by name", start_method)
+
+
+def check_start_with(owner, how, method):
+    """Start a process with two tensors; check that both processes read all writes."""
     later, other = owner.make([25, 26]), owner.make([27, 28, 29])
-    status = owner.run(start_with_named_arguments, later, other, 250, start_method)
+    status = owner.run(start_with_arguments, later, other, 250, method, how)
     ended = owner.exit_codes([status])
-    check.equal(ended, [0], "the process finds its arguments, and ends")
-    check.equal(later.values(), [251, 26], "it read the owner's write, and added 1")
-    check.equal(other.values(), [28, 28, 29], "the owner reads the process's write")
+    check.equal(ended, [0], f"the process finds its arguments, and ends ({how})")
+    sentence = f"it read the owner's write, and added 1 ({how})"
+    check.equal(later.values(), [251, 26], sentence)
+    sentence = f"the owner reads the process's write ({how})"
+    check.equal(other.values(), [28, 28, 29], sentence)
+
+
+@clause(
+    *("START-1", "START-2"),
+    profiles=("drop-in",),
+    start_methods=("spawn", "forkserver"),
+    vary=("start_method",),
+    isolated=True,
+    mainly="START-2",
+)
+def test_tensor_is_shared_with_a_process_however_it_is_given(stage, start_method):
+    """The owner gives tensors by position, in a list, as an attribute, and to pools.
+
+    An executor keeps a thread and a socket, so the processes are new ones.
+    """
+    with stage.fresh() as fresh:
+        for how in WAYS_TO_START:
+            check_start_with(fresh.owner, how, start_method)
 
 
 @clause("START-3", start_methods=("fork",), vary=("strategy", "start_method"))

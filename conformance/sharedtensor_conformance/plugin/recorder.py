@@ -181,11 +181,14 @@ class Recorder:
         """Note which results to expect, under xdist."""
         self.begin(ids)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(
         self, excinfo: pytest.ExceptionInfo[BaseException]
     ) -> None:
         """Note why the run stops: Ctrl-C, or an option of pytest."""
         self.stopped = str(excinfo.value) or "interrupted"
+        # pytest fails on a frame that was interrupted where Python knows no line
+        excinfo.traceback = excinfo.traceback.filter(_has_line)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -253,3 +256,11 @@ def _silence_hypothesis(plugins: pytest.PytestPluginManager) -> None:
     """Unregister Hypothesis' plugin: it would import Hypothesis to report no use."""
     if "hypothesis" not in sys.modules and plugins.hasplugin("hypothesispytest"):
         plugins.unregister(name="hypothesispytest")
+
+
+def _has_line(entry: Any) -> bool:
+    """Return whether a frame of a traceback has the line that pytest shows."""
+    try:
+        return bool(entry.lineno >= 0)
+    except TypeError:
+        return False

@@ -32,12 +32,22 @@ class Deviation:
         since: the date from which it is known, such as ``2026-11-21``.
         program: the file that shows it without the suite, from the root.
         thread: the address where its project discusses it.
+        strategies: the strategies with which it occurs; empty for all.
+        start_methods: the start methods under which it occurs; empty for all.
     """
 
     cause: str
     since: str = ""
     program: str = ""
     thread: str = ""
+    strategies: frozenset[str] = frozenset()
+    start_methods: frozenset[str] = frozenset()
+
+    def occurs_with(self, strategy: str, start_method: str) -> bool:
+        """Return whether it is known with a strategy under a start method."""
+        return (not self.strategies or strategy in self.strategies) and (
+            not self.start_methods or start_method in self.start_methods
+        )
 
 
 def expectations_of(root: Path, run: Run) -> Expectations:
@@ -87,4 +97,8 @@ class Deviations:
 
 def _deviation(entry: Expectation) -> Deviation:
     program = (CAUSES / entry.reproducer).as_posix() if entry.reproducer else ""
-    return Deviation(entry.cause, entry.date.isoformat(), program, entry.link)
+    return Deviation(
+        *(entry.cause, entry.date.isoformat(), program, entry.link),
+        strategies=entry.axes.get("strategy", frozenset()),
+        start_methods=entry.axes.get("start_method", frozenset()),
+    )

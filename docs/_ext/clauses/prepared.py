@@ -36,6 +36,7 @@ from clauses.outcomes import outcome_in
 from clauses.releases import rows, steps
 from clauses.rendering import PREPARED, Content, written
 from clauses.reports import NO_CUDA, Column
+from clauses.settings import SETTINGS
 
 CONFIGURATION = re.compile(r" under [a-z_]+$")
 
@@ -196,7 +197,7 @@ def setup(app: Sphinx) -> None:
             "clause-backing": backing,
             "answers": answers,
             "clause-index": lambda _: {"citing": citing},
-            "clause-matrix": lambda _: {"levels": LEVELS},
+            "clause-matrix": lambda _: {"levels": LEVELS, "settings": SETTINGS},
             "clause-changes": lambda content: {
                 "changes": changes(content["clauses"], content["backing"].earlier)
             },

@@ -34,13 +34,15 @@ from sphinx.errors import ExtensionError
 from sphinx.highlighting import PygmentsBridge
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-from clauses import outcomes
+from clauses import outcomes, settings
 from clauses.domain import NAME
 from clauses.links import Links
 
 COUNTING = (
     *(outcomes.counted, outcomes.counted_in, outcomes.outcome_in),
     *(outcomes.simulated, outcomes.to_name, outcomes.words_in, in_number),
+    *(settings.broken_by_setting, settings.broken_with, settings.holds_by_setting),
+    *(settings.setting_marks, settings.varies),
 )
 """What counts clauses, in every template by the same functions."""
 

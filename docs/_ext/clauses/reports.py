@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from docutils import nodes
 from sharedtensor_conformance.clauses import Clause, load_clauses
@@ -73,6 +74,25 @@ def word_of(verdict: Verdict) -> str:
     return WORDS.get(verdict, verdict.value)
 
 
+class Setting(NamedTuple):
+    """A strategy and a start method; empty where a case depends on none."""
+
+    strategy: str
+    start_method: str
+
+    @classmethod
+    def of(cls, case: Case) -> Setting:
+        """Return the setting of a case."""
+        return cls(*(case.axes.get(axis, "") for axis in cls._fields))
+
+    def includes(self, other: Setting) -> bool:
+        """Return whether a case with this setting speaks for another one."""
+        return self.strategy in ("", other.strategy) and self.start_method in (
+            "",
+            other.start_method,
+        )
+
+
 @dataclass
 class Judgement:
     """What one report says of one clause, or of one case.
@@ -93,6 +113,8 @@ class Judgement:
     reasons: dict[str, None] = field(default_factory=dict)
     not_shown: dict[Deviation, None] = field(default_factory=dict)
     evidence: list[tuple[str, str]] = field(default_factory=list)
+    held_with: set[Setting] = field(default_factory=set)
+    broken_with: set[Setting] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
     needs: tuple[Need, ...] = ()
     breach: Breach | None = None
@@ -133,6 +155,28 @@ class Judgement:
         """The devices that stood in for a real one where the clause was judged."""
         return sorted(STAND_INS & self.devices)
 
+    def holds_with(self, setting: Setting) -> bool | None:
+        """Return whether the clause holds with a setting; None if no case says so.
+
+        Not each test is run with each setting. So a known deviation counts with those
+        that its entry does not leave out, and with which the clause was judged.
+        """
+        if self._is_broken_with(setting):
+            return False
+        if any(one.includes(setting) for one in self.held_with):
+            return True
+        return None
+
+    def _is_broken_with(self, setting: Setting) -> bool:
+        if any(one.includes(setting) for one in self.broken_with):
+            return True
+        judged = self.held_with | self.broken_with
+        return (
+            any(one.strategy in ("", setting.strategy) for one in judged)
+            and any(one.start_method in ("", setting.start_method) for one in judged)
+            and any(one.occurs_with(*setting) for one in self.known)
+        )
+
     def is_of_another_text(self, clause: Clause) -> bool:
         """Return whether another text was judged; of what is not claimed none was."""
         is_judged = self.verdict is not Verdict.UNSUPPORTED
@@ -146,6 +190,10 @@ class Judgement:
     def add(self, case: Case, known: Deviations) -> None:
         """Count one case, and keep what a broken one left as evidence."""
         self.cases[case.verdict] += 1
+        if case.verdict.broken or case.verdict is Verdict.FOLLOWS:
+            self.broken_with.add(Setting.of(case))
+        elif case.verdict is Verdict.PASS:
+            self.held_with.add(Setting.of(case))
         if case.verdict.judged:
             self.devices.add(case.device)
         if case.verdict in (Verdict.NOT_RUN, Verdict.UNSUPPORTED) and case.evidence:

@@ -26,7 +26,7 @@ import numpy as np
 
 from .errors import DeviceError, ReceivedTwiceError
 from .liveness import is_alive, own_identity
-from .shared_file import TOKEN_BYTES, Address, SharedFile
+from .shared_file import TOKEN_BYTES, Address, SharedFile, alone
 
 FILE_NAME = "device-counts"
 HEADER_BYTES = 64
@@ -59,15 +59,13 @@ class CountTable:
         """Open the table of another process; raises MakerGoneError."""
         return cls(SharedFile.join(address, FILE_NAME), address)
 
+    @alone
     def claim(self, allocation: int) -> Count:
         """Count one more send of an allocation of this table's maker.
 
         Clauses CUDA-13 and CUDA-14: each by itself. Before it counts, it is `claimed`,
         whatever interrupts this.
         """
-        return self.file.locked(self._claim, allocation)
-
-    def _claim(self, allocation: int) -> Count:
         slot = self._vacant_slot()
         row = self.slots[slot]
         row["allocation"] = allocation
@@ -94,11 +92,9 @@ class CountTable:
         """Return those of the slots that were ever claimed."""
         return self.slots[: int(self.used[0])]
 
+    @alone
     def counted(self) -> set[int]:
         """Return the allocations that messages or living receivers refer to."""
-        return self.file.locked(self._counted)
-
-    def _counted(self) -> set[int]:
         self.vacate_dead()
         slots = self._used_slots()
         return set(slots["allocation"][slots["state"] != VACANT].tolist())
@@ -125,6 +121,11 @@ class Count:
     slot: int
     serial: int
 
+    @property
+    def file(self) -> SharedFile:
+        """The file of the table."""
+        return self.table.file
+
     def _is_at(self, *states: int) -> bool:
         row = self.table.slots[self.slot]
         return row["serial"] == self.serial and row["state"] in states
@@ -135,21 +136,20 @@ class Count:
 
     def withdraw(self) -> None:
         """Vacate the slot of a message that was not sent. Clauses CUDA-4, CUDA-27."""
-        self.table.file.locked(self._change, VACANT, IN_FLIGHT)
+        self._change(VACANT, IN_FLIGHT)
 
+    @alone
     def _change(self, state: int, *before: int) -> None:
         """Change the state of the slot if it is one of those `before`."""
         if self._is_at(*before):
             self.table.slots[self.slot]["state"] = state
 
+    @alone
     def take(self) -> None:
         """Make this process the receiver; raises ReceivedTwiceError.
 
         Clause CUDA-34.
         """
-        self.table.file.locked(self._take)
-
-    def _take(self) -> None:
         if not self._is_at(IN_FLIGHT):
             raise ReceivedTwiceError(
                 "This message of a device tensor has been received before. A "
@@ -161,11 +161,11 @@ class Count:
 
     def keep(self) -> None:
         """Say that the event is done with: this process has waited for it."""
-        self.table.file.locked(self._change, HELD, TAKEN)
+        self._change(HELD, TAKEN)
 
     def release(self) -> None:
         """Vacate the slot: this process no longer refers to the memory.
 
         Clauses CUDA-14 and CUDA-27.
         """
-        self.table.file.locked(self._change, VACANT, TAKEN, HELD)
+        self._change(VACANT, TAKEN, HELD)

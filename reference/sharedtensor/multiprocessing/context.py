@@ -23,25 +23,12 @@ what it adds, pipe(7).
 """
 
 
-class Settings:
-    """What a child takes over from its parent: read when it is started.
-
-    A process has it as its first attribute, so that a spawned child knows its program
-    before it unpickles the tensors among its arguments. The process of a `Manager()`
-    has it too. Clauses START-6, CHAN-10.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_child, protocol.child_settings()
-
-
-def _enter_child(strategy: str, program: str) -> Settings:
-    protocol.enter_child(strategy, program)
-    return Settings()
-
-
 class _Packed:
     """A process as its child gets it: a message, and what the child inherits beside it.
+
+    The settings of its parent come first, as they are when it is started, so that the
+    child knows its program before it unpickles the tensors among its arguments. The
+    process of a `Manager()` gets them too. Clauses START-6, CHAN-10.
 
     The standard library pickles it in the place of the process, and asks for its name.
     """
@@ -52,6 +39,7 @@ class _Packed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pack the process, and let the child inherit. Clauses FD-6, FS-3, START-1."""
+        settings = protocol.child_settings()
         payload = protocol.pack_for_child(self._process)
         outbox = transport.spawning_outbox()
         descriptors, in_a_file, in_a_batch = outbox.descriptors, 0, 0
@@ -66,13 +54,18 @@ class _Packed:
             outbox.keep.append(batch)
             descriptors, in_a_batch = [batch.fd], len(descriptors)
         handles = [transport.leave_to_child(fd) for fd in descriptors]
-        return _unpacked, (payload, handles, in_a_file, in_a_batch)
+        return _unpacked, (settings, payload, handles, in_a_file, in_a_batch)
 
 
 def _unpacked(
-    payload: bytes | bytearray, handles: list[Any], in_a_file: int, in_a_batch: int
+    settings: tuple[str, str],
+    payload: bytes | bytearray,
+    handles: list[Any],
+    in_a_file: int,
+    in_a_batch: int,
 ) -> Any:
     """Return the process in the child. What nothing in it takes is closed."""
+    protocol.enter_child(*settings)
     descriptors = transport.take_inherited(handles)
     if in_a_batch:
         packets.open_batch(descriptors, in_a_batch)
@@ -83,10 +76,6 @@ def _unpacked(
 
 class _ChildOfThisProgram(process.BaseProcess):
     """A process that starts with its parent's settings. Clause START-6."""
-
-    def __init__(self, *arguments: Any, **options: Any):
-        self._settings = Settings()
-        super().__init__(*arguments, **options)
 
     def start(self) -> None:
         """Start the child; its tensor arguments are sent. Clauses START-1, START-2."""

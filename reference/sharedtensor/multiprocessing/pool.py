@@ -58,7 +58,7 @@ class Tasks(_Numbered):
 
 
 class Results(_Numbered):
-    """What came of the tasks of a pool."""
+    """What came of the tasks of a pool. It survives its worker: clause LIFE-27."""
 
     def _failed(self, job: int, index: int, error: Exception) -> tuple[Any, ...]:
         return job, index, (False, error)

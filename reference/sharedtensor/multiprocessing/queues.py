@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from .. import atomic, protocol
 from ..errors import pass_on
-from ..protocol import Message
+from ..transport import Outbox
 from .connection import Connection, Pipe
 
 ROOM = 20 << 10
@@ -33,8 +33,8 @@ It takes some thirty small messages. What waits behind them has no descriptor in
 class _ThreadCondition(threading.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
-    __enter__ = atomic.method_of("_lock.__enter__")
-    __exit__ = atomic.method_of("_lock.__exit__")
+    __enter__ = atomic.part_of("_lock.__enter__")
+    __exit__ = atomic.part_of("_lock.__exit__")
 
     def notify(self, n: int = 1) -> None:
         """Wake all who wait: an interrupted call may have left one who does not."""
@@ -44,8 +44,8 @@ class _ThreadCondition(threading.Condition):
 class _ProcessCondition(synchronize.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
-    __enter__ = atomic.method_of("_lock._semlock.__enter__")
-    __exit__ = atomic.method_of("_lock._semlock.__exit__")
+    __enter__ = atomic.part_of("_lock._semlock.__enter__")
+    __exit__ = atomic.part_of("_lock._semlock.__exit__")
 
 
 class SimpleQueue(queues.SimpleQueue[Any]):
@@ -125,14 +125,14 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._append(message)
         except BaseException:
             # What has been accepted keeps its place: its receiver gives that back.
-            if place and place[0] and not (message.outbox.sent or message.queued):
+            if place and place[0] and not message.accepted:
                 self._sem.release()
             raise
 
-    def _append(self, message: Message) -> None:
+    def _append(self, message: Outbox) -> None:
         atomic.under(self._notempty, self._write_or_keep, message)
 
-    def _write_or_keep(self, message: Message) -> None:
+    def _write_or_keep(self, message: Outbox) -> None:
         # An earlier message stays in the buffer until it is written.
         if not self._buffer and protocol.write_at_once(message, self._writer):
             self._has_written = True
@@ -142,7 +142,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._start_thread()
         # The thread goes on once this one leaves the lock.
         self._notempty.notify()
-        atomic.append(message.queued, self._buffer.append, message)
+        atomic.append(message.accepted, self._buffer.append, message)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object, without a lock. Raises `queue.Empty`.
@@ -272,15 +272,15 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
         super().__init__(maxsize, ctx=ctx)
         self._cond = _ProcessCondition(ctx=ctx)
 
-    def _append(self, message: Message) -> None:
+    def _append(self, message: Outbox) -> None:
         atomic.under(self._cond, self._append_and_count, message)
 
-    def _append_and_count(self, message: Message) -> None:
+    def _append_and_count(self, message: Outbox) -> None:
         try:
             super()._append(message)
         finally:
             # No call is in this line, so no signal handler runs before `release`.
-            if message.outbox.sent or message.queued:
+            if message.accepted:
                 self._unfinished_tasks.release()
 
     def task_done(self) -> None:
@@ -313,8 +313,8 @@ def _end_feeding(buffer: deque[Any], notempty: threading.Condition) -> None:
 def _withdraw(buffer: deque[Any]) -> None:
     """Release what messages hold that this process will not write."""
     for message in buffer:
-        if isinstance(message, Message):
-            protocol.withdraw_message(message)
+        if isinstance(message, Outbox):
+            message.clear()
     buffer.clear()
 
 

@@ -15,7 +15,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from multiprocessing import spawn, util
 from typing import Any
@@ -25,9 +24,8 @@ from ..errors import ManagerError, ignoring, pass_on, resource_error
 from . import keeper
 
 TIMEOUT = 10.0
-"""Seconds to wait for a keeper to begin, or for another process to unlock a file."""
+"""Seconds to wait for a keeper to begin."""
 
-PAUSE = 0.001
 GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
 DEFAULT_GRACE = 0.5
 INTERPRETER = re.compile(r"(python|pypy|graalpy)[\d.]*[a-z]*(-[a-z]+)?")
@@ -97,23 +95,6 @@ def _leave_at_exit(ignored: object = None) -> None:
 
 _leave_at_exit()
 util.register_after_fork(keeper, _leave_at_exit)  # which forgets it in a child
-
-
-def locks_shared(fd: int) -> None:
-    """Take a shared lock of a file, which others lock exclusively for an instant.
-
-    Raises `ResourceError`.
-    """
-    until = time.monotonic() + TIMEOUT
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            pass_on(error)
-            if not isinstance(error, BlockingIOError) or time.monotonic() > until:
-                doing = "Locking the file of a segment"
-                raise resource_error(error.errno, doing) from error
-        time.sleep(PAUSE)
 
 
 def _locks() -> OwnedDescriptor:

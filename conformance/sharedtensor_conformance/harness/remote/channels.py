@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import queue
 import time
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+
+Arguments = dict[str, Any] | Sequence[Any]
+"""Arguments of a call: a dictionary if they are passed by name, else a sequence."""
+
+
+def _call(function: Callable[..., Any], how: Arguments, *before: Any) -> Any:
+    """Call a function with `how` after the arguments `before`."""
+    if isinstance(how, dict):
+        return function(*before, **how)
+    return function(*before, *how)
 
 
 class Channel:
@@ -61,13 +72,17 @@ class Channel:
         get = getattr(self.reader, "get", None) or self.reader.recv
         return get()
 
-    def offer(self, message: object, how: dict[str, Any] | None = None) -> bool:
+    def offer(self, message: object, how: Arguments = ()) -> bool:
         """Put a message on a queue if it has room; return whether it had.
 
-        `how` has the arguments with which `put` does not wait for ever.
+        `how` has the arguments with which `put` does not wait for ever; it is empty for
+        `put_nowait`.
         """
         try:
-            self.writer.put(message, **(how or {"block": False}))
+            if how:
+                _call(self.writer.put, how, message)
+            else:
+                self.writer.put_nowait(message)
         except queue.Full:
             return False
         return True
@@ -116,26 +131,26 @@ class Channel:
         received: bytes = self.reader.recv_bytes()
         return received.decode()
 
-    def try_get(self, how: dict[str, Any]) -> list[Any]:
+    def try_get(self, how: Arguments) -> list[Any]:
         """Return a list with the next message of a queue, empty if the queue is empty.
 
         `how` has the arguments with which `get` does not wait; empty for `get_nowait`.
         """
         try:
-            return [self.reader.get(**how) if how else self.reader.get_nowait()]
+            return [_call(self.reader.get, how) if how else self.reader.get_nowait()]
         except queue.Empty:
             return []
 
-    def seconds_until_empty(self, how: dict[str, Any]) -> float | None:
+    def seconds_until_empty(self, how: Arguments) -> float | None:
         """Return how long `get` took to report an empty queue; None if it did not."""
         began = time.monotonic()
         try:
-            self.reader.get(**how)
+            _call(self.reader.get, how)
         except queue.Empty:
             return time.monotonic() - began
         return None
 
-    def seconds_until_full(self, how: dict[str, Any]) -> float | None:
+    def seconds_until_full(self, how: Arguments) -> float | None:
         """Return how long `put` took to report a full queue; None if it did not."""
         began = time.monotonic()
         has_had_room = self.offer(None, how)

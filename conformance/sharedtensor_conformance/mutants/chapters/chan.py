@@ -191,8 +191,8 @@ def put_waits_for_its_receiver(write_at_once):
     """A queue without bound takes no more than the system does at once."""
 
     def write(message, channel):
-        channel.write(message.payload, message.outbox.descriptors)
-        message.outbox.clear()
+        channel.write(message.payload, message.descriptors)
+        message.clear()
         return True
 
     return write
@@ -265,13 +265,15 @@ def _packing_in_its_thread(write_at_once, make_ready, write_message):
     """
     from sharedtensor import protocol, transport
 
-    class Unpacked(protocol.Message):
+    class Unpacked(transport.Outbox):
         pass
 
     def put_unpacked(self, obj, block=True, timeout=None):
         if not self._sem.acquire(block, timeout):
             raise queue.Full
-        self._append(Unpacked(obj, transport.Outbox()))
+        message = Unpacked()
+        message.payload = obj
+        self._append(message)
 
     def write_packed_at_once(message, channel):
         is_packed = not isinstance(message, Unpacked)
@@ -385,6 +387,20 @@ def foreign_connections_get_copies(export_storage):
     return export
 
 
+@mutant("strangers_get_copies", "CHAN-14", replaces="protocol.export_tensor")
+def strangers_get_copies(export_tensor):
+    """On a connection that is not the drop-in's own, the values of a tensor travel."""
+    from sharedtensor import transport
+
+    from sharedtensor_conformance.adapters.copy import export_copy
+
+    def export(tensor):
+        own = transport.current_outbox() is not None
+        return export_tensor(tensor) if own else export_copy(tensor)
+
+    return export
+
+
 @mutant("servers_keep_copies", "CHAN-10", replaces="protocol.rebuild_storage")
 def servers_keep_copies(rebuild_storage):
     """The process of a `Manager()` keeps what it is sent to itself."""
@@ -393,6 +409,20 @@ def servers_keep_copies(rebuild_storage):
         storage = rebuild_storage(storage_class, handle)
         server = multiprocessing.current_process().name.startswith("SyncManager")
         return storage.clone() if server else storage
+
+    return rebuild
+
+
+@mutant(
+    "servers_of_a_program_keep_copies", "CHAN-10", replaces="protocol.rebuild_storage"
+)
+def servers_of_a_program_keep_copies(rebuild_storage):
+    """The process of a manager that is no `SyncManager` itself keeps copies."""
+
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        name = multiprocessing.current_process().name
+        return storage.clone() if name.startswith("Manager") else storage
 
     return rebuild
 
@@ -885,3 +915,20 @@ def tasks_are_counted_without_a_lock(append, append_without_counting):
             self._unfinished_tasks.release()
 
     return append_and_count, append_without_counting
+
+
+@mutant(
+    "timeout_counts_by_name_alone",
+    *("CHAN-12", "CHAN-13"),
+    replaces=("multiprocessing.queues.Queue.get", "multiprocessing.queues.Queue.put"),
+)
+def timeout_counts_by_name_alone(get, put):
+    """A timeout that is given by position is ignored."""
+
+    def get_by_name(self, block=True, *given, **named):
+        return get(self, block, **named)
+
+    def put_by_name(self, obj, block=True, *given, **named):
+        return put(self, obj, block, **named)
+
+    return get_by_name, put_by_name

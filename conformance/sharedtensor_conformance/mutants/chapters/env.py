@@ -51,8 +51,8 @@ def large_message_needs_memfd_create(unnamed_file):
     return lambda: OwnedDescriptor.opened_by(os.memfd_create, "message")
 
 
-@mutant("takes_one_refusal_for_ever", "ENV-1", replaces="strategies.create_name")
-def takes_one_refusal_for_ever(create_name):
+@mutant("takes_one_refusal_for_ever", "ENV-1", replaces="segments.create_named")
+def takes_one_refusal_for_ever(create_named):
     """A process that could make no file in `/dev/shm` does not try again."""
     refusals = []
 
@@ -60,7 +60,7 @@ def takes_one_refusal_for_ever(create_name):
         if refusals:
             raise refusals[0]
         try:
-            return create_name(name)
+            return create_named(name)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EROFS):
                 refusals.append(error)

@@ -156,13 +156,13 @@ def heirs_of_one_manager(remember_storage):
     return remember_storage
 
 
-@mutant("sends_on_at_its_own_manager", "FS-8", replaces="strategies.acknowledge_name")
-def sends_on_at_its_own_manager(acknowledge_name):
+@mutant("sends_on_at_its_own_manager", "FS-8", replaces="segments.open_named")
+def sends_on_at_its_own_manager(open_named):
     """A process holds names that its own manager knows, and no others."""
     from sharedtensor.names import keeper, program
 
     def hold_own(name):
-        owned = acknowledge_name(name)
+        owned = open_named(name)
         if keeper.program_of(name) != program._id:
             fcntl.flock(owned.fd, fcntl.LOCK_UN)
         return owned

@@ -285,3 +285,32 @@ def grad_is_sent_for_ever(export_grad):
 def empty_results_are_sent(refuse_non_leaf):
     """A non-leaf without elements is sent as a leaf."""
     return lambda tensor: refuse_non_leaf(tensor) if tensor.numel() else None
+
+
+@mutant(
+    "first_of_several_is_not_refused", "GRAD-5", replaces="protocol.refuse_non_leaf"
+)
+def first_of_several_is_not_refused(refuse_non_leaf):
+    """A non-leaf is not refused as the first item of a message with several tensors."""
+    from sharedtensor import errors, protocol
+
+    pack_into, waiting = protocol.pack_into, []
+
+    def refuse_later(tensor):
+        try:
+            refuse_non_leaf(tensor)
+        except errors.NonLeafError as error:
+            waiting.append(error)
+        else:
+            waiting.append(None)
+
+    def pack(outbox, obj):
+        waiting.clear()
+        payload = pack_into(outbox, obj)
+        for error in waiting if len(waiting) == 1 else waiting[1:]:
+            if error is not None:
+                raise error
+        return payload
+
+    protocol.pack_into = pack
+    return refuse_later

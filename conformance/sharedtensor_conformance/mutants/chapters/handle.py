@@ -1,6 +1,7 @@
 """Mutants of the content of handles."""
 
 import fcntl
+import multiprocessing
 import struct
 import termios
 import time
@@ -86,3 +87,30 @@ def large_views_are_sent_by_value(export_tensor):
 def bytes_hold_the_memory(is_in_a_channel):
     """Bytes that a program pickles hold a descriptor until they are read."""
     return lambda: True
+
+
+@mutant("bytes_are_read_once", "HANDLE-3", replaces="protocol.rebuild_storage")
+def bytes_are_read_once(rebuild_storage):
+    """Who reads bytes that it has read before gets memory of its own."""
+    seen = set()
+
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        again = repr(handle) in seen
+        seen.add(repr(handle))
+        return storage.clone() if again else storage
+
+    return rebuild
+
+
+@mutant("bytes_are_for_the_family", "HANDLE-3", replaces="protocol.rebuild_storage")
+def bytes_are_for_the_family(rebuild_storage):
+    """A process with another authentication key gets a copy of what it reads."""
+    first = multiprocessing.current_process().authkey
+
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        same = multiprocessing.current_process().authkey == first
+        return storage if same else storage.clone()
+
+    return rebuild

@@ -15,7 +15,7 @@ import termios
 import threading
 import time
 import weakref
-from multiprocessing import parent_process, resource_sharer, util
+from multiprocessing import parent_process, queues, resource_sharer, util
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -444,7 +444,7 @@ def every_fifth_message_goes_twice(write_message, write_at_once):
     def write_again(message, channel):
         count[0] += 1
         if count[0] % 5 == 0:
-            channel.write(message.payload, message.outbox.descriptors)
+            channel.write(message.payload, message.descriptors)
         write_message(message, channel)
 
     return write_again, lambda *arguments: write_again(*arguments) or True
@@ -785,3 +785,19 @@ def last_part_takes_its_segment_along(find_part):
         return found
 
     return find
+
+
+@mutant(
+    "results_need_their_worker",
+    "LIFE-27",
+    replaces="multiprocessing.pool.Pool._setup_queues",
+)
+def results_need_their_worker(setup_queues):
+    """The results of a pool take the standard library's way: a thread of the worker."""
+
+    def setup(self):
+        setup_queues(self)
+        self._outqueue = queues.SimpleQueue(ctx=self._ctx)
+        self._quick_get = self._outqueue._reader.recv
+
+    return setup

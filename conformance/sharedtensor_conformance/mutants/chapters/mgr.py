@@ -146,7 +146,7 @@ def sending_starts_the_manager(pack_message):
 
     def pack(obj):
         message = pack_message(obj)
-        if state.strategy == "file_system" and message.outbox.descriptors:
+        if state.strategy == "file_system" and message.descriptors:
             program.current()
         return message
 
@@ -308,13 +308,13 @@ def death_takes_what_messages_have(is_removed):
     "maker_alone_is_counted",
     "MGR-11",
     "FS-8",
-    replaces="strategies.acknowledge_name",
+    replaces="segments.open_named",
 )
-def maker_alone_is_counted(acknowledge_name):
+def maker_alone_is_counted(open_named):
     """Who receives a name has no lock of its file."""
 
     def open_unlocked(name):
-        owned = acknowledge_name(name)
+        owned = open_named(name)
         fcntl.flock(owned.fd, fcntl.LOCK_UN)
         return owned
 

@@ -159,24 +159,11 @@ def believes_what_has_no_dimensions(rebuild_tensor):
 @mutant(
     "believes_the_path",
     "SEC-8",
-    replaces=(
-        "segments.NAME",
-        "segments.verify_unnamed",
-        "strategies.acknowledge_name",
-    ),
+    replaces=("segments.NAME", "segments.verify_unnamed"),
 )
-def believes_the_path(pattern, verify_unnamed, acknowledge_name):
+def believes_the_path(pattern, verify_unnamed):
     """A name may lead anywhere, and a descriptor may be any file's."""
-
-    def acknowledge_unless_a_path(name, address, announcement):
-        if "/" not in name:
-            acknowledge_name(name, address, announcement)
-
-    return (
-        re.compile(".*"),
-        lambda fd, token, nbytes, inode: None,
-        acknowledge_unless_a_path,
-    )
+    return re.compile(".*"), lambda fd, token, nbytes, inode: None
 
 
 @mutant("guesses_what_is_missing", "SEC-9", replaces="protocol.rebuild_storage")
@@ -229,8 +216,8 @@ def writes_before_it_refuses(verify_named):
     return write_and_verify
 
 
-@mutant("writes_through_a_link", "SEC-6", replaces="strategies.acknowledge_name")
-def writes_through_a_link(acknowledge_name):
+@mutant("writes_through_a_link", "SEC-6", replaces="segments.open_named")
+def writes_through_a_link(open_named):
     """A byte is written to the target of a symbolic link before the link is refused."""
 
     def write_and_open(name):
@@ -238,6 +225,6 @@ def writes_through_a_link(acknowledge_name):
         if os.path.islink(path):
             with open(path, "r+b") as file:
                 file.write(b"\x02")
-        return acknowledge_name(name)
+        return open_named(name)
 
     return write_and_open

@@ -28,6 +28,60 @@ def groups_are_always_forked(start_processes):
     return fork
 
 
+@mutant("list_is_one_argument", "SPAWN-1", replaces="multiprocessing.spawning._call")
+def list_is_one_argument(call):
+    """Where the arguments are a list and no tuple, the function gets that list."""
+
+    def call_with_tuples(function, index, args, pipe):
+        call(function, index, args if isinstance(args, tuple) else (args,), pipe)
+
+    return call_with_tuples
+
+
+@mutant("daemons_are_none", "SPAWN-1", replaces="multiprocessing.start_processes")
+def daemons_are_none(start_processes):
+    """The processes are no daemons, whatever the caller asks for."""
+
+    def start(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+        return start_processes(fn, args, nprocs, join, False, start_method)
+
+    return start
+
+
+@mutant(
+    "start_method_counts_by_name_alone",
+    "SPAWN-1",
+    replaces="multiprocessing.start_processes",
+)
+def start_method_counts_by_name_alone(start_processes):
+    """A start method that is given by position is ignored."""
+
+    def start(fn, args=(), nprocs=1, join=True, daemon=False, *given, **named):
+        return start_processes(fn, args, nprocs, join, daemon, **named)
+
+    return start
+
+
+@mutant("arguments_have_other_names", "SPAWN-1", replaces="multiprocessing.spawn")
+def arguments_have_other_names(spawn):
+    """The function to call cannot be given by its name."""
+
+    def start(function, args=(), *given, **named):
+        return spawn(function, args, *given, **named)
+
+    return start
+
+
+@mutant("two_processes_by_default", "SPAWN-1", replaces="multiprocessing.spawn")
+def two_processes_by_default(spawn):
+    """Where no number is given, two processes are started."""
+
+    def start(fn, args=(), nprocs=2, **named):
+        return spawn(fn, args, nprocs, **named)
+
+    return start
+
+
 @mutant("workers_get_clones", "SPAWN-2", replaces="multiprocessing.spawning._call")
 def workers_get_clones(call):
     """Tensors among the arguments are cloned before the processes start."""
@@ -118,6 +172,41 @@ def tells_the_end_of_it(call):
         call(function, index, args, Short(error))
 
     return call_and_tell
+
+
+@mutant(
+    "counts_only_those_that_run",
+    *("SPAWN-4", "SPAWN-5"),
+    replaces="multiprocessing.spawning.ProcessContext._failure",
+)
+def counts_only_those_that_run(failure):
+    """The index of a failure is counted without the processes that have ended well."""
+
+    def name_the_place(self, index):
+        return failure(self, list(self._running.values()).index(index))
+
+    return name_the_place
+
+
+@mutant(
+    "joined_once_is_joined_well",
+    "SPAWN-5",
+    replaces="multiprocessing.spawning.ProcessContext.join",
+)
+def joined_once_is_joined_well(join):
+    """A failure after a join that has returned false counts as a good end."""
+
+    def join_again(self, *limits):
+        try:
+            ended = join(self, *limits)
+        except Exception:
+            if hasattr(self, "was_joined"):
+                return True
+            raise
+        self.was_joined = True
+        return ended
+
+    return join_again
 
 
 @mutant(

@@ -35,25 +35,57 @@ def copies_arguments(export_tensor):
     return export
 
 
+def _copied(value):
+    import sharedtensor
+
+    if isinstance(value, sharedtensor.Tensor):
+        return value.clone()
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copied, value))
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    return value
+
+
 @mutant("copies_named_arguments", "START-2", replaces="protocol.pack_for_child")
 def copies_named_arguments(pack_for_child):
     """A tensor among the named arguments of a spawned process is a copy."""
-    import sharedtensor
-
-    def copied(value):
-        if isinstance(value, sharedtensor.Tensor):
-            return value.clone()
-        if isinstance(value, list):
-            return [copied(part) for part in value]
-        if isinstance(value, dict):
-            return {key: copied(part) for key, part in value.items()}
-        return value
 
     def pack(process):
-        process._kwargs = copied(process._kwargs)
+        process._kwargs = _copied(process._kwargs)
         return pack_for_child(process)
 
     return pack
+
+
+@mutant("copies_attributes", "START-2", replaces="protocol.pack_for_child")
+def copies_attributes(pack_for_child):
+    """A tensor that a program gives a process as an attribute is a copy."""
+
+    def pack(process):
+        for name, value in vars(process).items():
+            if not name.startswith("_"):
+                setattr(process, name, _copied(value))
+        return pack_for_child(process)
+
+    return pack
+
+
+@mutant(
+    "copies_what_an_initializer_gets",
+    "START-2",
+    replaces="multiprocessing.pool.Pool.__init__",
+)
+def copies_what_an_initializer_gets(initialize):
+    """A tensor for the initializer of a pool's workers is a copy."""
+
+    def initialize_with_copies(
+        self, processes=None, initializer=None, initargs=(), *others, **named
+    ):
+        given = (processes, initializer, _copied(initargs))
+        initialize(self, *given, *others, **named)
+
+    return initialize_with_copies
 
 
 @mutant(

@@ -329,7 +329,7 @@ def notes_before_the_block(write_message):
     noted = []
 
     def note_and_write(message, channel):
-        noted.append(list(message.outbox.keep))
+        noted.append(list(message.keep))
         try:
             return write_message(message, channel)
         finally:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 from ..driver import Driver
 from ..errors import DeviceError, DeviceHandleError, IllegalAddressError
-from ..shared_file import TOKEN_BYTES, Address, find_in
+from ..shared_file import TOKEN_BYTES, Address, SharedFile, find_in
 from .memory import ALIGNMENT, SimulatedMemory, file_name
 from .streams import SimulatedStreams
 
@@ -89,7 +89,8 @@ class SimulatedDevice(Driver):
 
         Raises MakerGoneError if that process no longer does.
         """
-        return cls(SimulatedMemory.join(address, index), index)
+        file = SharedFile.join(address, file_name(index))
+        return cls(SimulatedMemory(file), index)
 
     @property
     def address(self) -> Address:

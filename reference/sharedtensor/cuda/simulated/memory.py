@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DeviceError, OutOfDeviceMemoryError
 from ..liveness import is_alive, own_identity
-from ..shared_file import Address, SharedFile
+from ..shared_file import SharedFile
 
 FILE_NAME = "simulated-device"
 POISON = 0xDB
@@ -90,11 +90,6 @@ class SimulatedMemory:
         file = SharedFile.create(file_name(index), ARENA_AT + arena_bytes)
         np.ndarray(1, HEADER, file.memory)[0]["arena_bytes"] = arena_bytes
         return cls(file)
-
-    @classmethod
-    def join(cls, address: Address, index: int = 0) -> SimulatedMemory:
-        """Use the device of another process."""
-        return cls(SharedFile.join(address, file_name(index)))
 
     def new_serial(self) -> int:
         """Return a number that no allocation or event of this device has had."""
