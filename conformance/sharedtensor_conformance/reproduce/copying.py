@@ -83,12 +83,6 @@ class Copier:
         """Return whether a module is copied and not imported."""
         return module == self.adapter or module.partition(".")[0] == SUITE
 
-    def stub(self, module: str, name: str, value: str) -> None:
-        """Give a name that nothing uses a value that costs no lines."""
-        if (module, name) not in self.names:
-            self.names[module, name] = name
-            self.parts[module, name] = f"{name} = {value}"
-
     def _free_name(self, module: str, name: str) -> str:
         taken = name in {*self.names.values(), *self.provided}
         return f"{module.rpartition('.')[2]}_{name}" if taken else name

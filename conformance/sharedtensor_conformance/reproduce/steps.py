@@ -56,6 +56,10 @@ class Object:
             raise Unreplayable("it uses an object from before the recording")
         return self.names[self.key]
 
+    def forget(self) -> None:
+        """Forget the name, because the object was dropped."""
+        self.names.pop(self.key)
+
 
 class Regular(list[Any]):
     """A list whose `repr` is short if its items are regular.
@@ -209,13 +213,15 @@ class Steps:
         given = [self._decoded(process, value) for value in event["given"]]
         if event["function"]:
             do, given = "run", [self._function(event["function"]), *given]
-        if how:
-            return f"{_variable(process)}.{how}({_listed([do, *given])})"
-        if do == "operate":
+        elif do == "operate" and not how:
             do, *given = given
-        elif event["do"] == "start_peer":
-            do, _, *given = event["do"], *given
-        return f"{_variable(process)}.{do}({_listed(given)})"
+        if event["do"] == "start_peer":
+            do, given = event["do"], given[1:]
+        written = _listed([do, *given] if how else given)
+        if event["do"] == "drop":  # another object can have its name
+            for value in event["given"]:
+                self._object(process, value["key"]).forget()
+        return f"{_variable(process)}.{how or do}({written})"
 
     def _function(self, place: str) -> Name:
         """Return the name of a function of the suite; note that it is used."""

@@ -113,7 +113,7 @@ class Supervisor:
                 try:
                     function = function_at(request["run"])
                     reply = {"ok": function(self, *request["with"])}
-                except (OSError, KeyError, ValueError) as error:
+                except (OSError, KeyError, ValueError, ImportError) as error:
                     reply = {"error": f"{type(error).__name__}: {error}"}
                 self.wire.send(reply)
 
