@@ -192,7 +192,7 @@ class FileSystem:
 
         This process holds the name by a lock of its own before the message is gone:
         neither the sender nor the channel is needed again. Clauses FS-2, FS-3, FS-8,
-        FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
+        FS-12, FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         segments.verify_name(token)
         self._map(target, segments.open_named(token), token, nbytes)

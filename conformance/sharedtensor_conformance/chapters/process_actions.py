@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import multiprocessing
 import os
 import signal
@@ -40,6 +42,32 @@ def end(actor: Actor, how: str) -> None:
     if how == "by SIGTERM":
         os.kill(os.getpid(), signal.SIGTERM)
     actor.uncaught = Uncaught("this exception of the suite ends the process")
+
+
+def fork_by_hand(actor: Actor, tensors: list[Any], value: int, normally: bool) -> int:
+    """Fork a child by `os.fork` that writes to tensors and ends; return its status.
+
+    Args:
+        actor: this process, whose objects the child has as well.
+        tensors: the tensors, to whose first elements the child writes.
+        value: what it writes.
+        normally: whether the child does what Python does at a normal exit.
+    """
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = 1
+    try:
+        for tensor in tensors:
+            actor.call("write", tensor, (0,), value)
+        status = 0
+        if normally:
+            tensors.clear()
+            actor.objects.clear()
+            gc.collect()
+            atexit._run_exitfuncs()
+    finally:
+        os._exit(status)
 
 
 def start_program(actor: Actor) -> tuple[Any, int]:

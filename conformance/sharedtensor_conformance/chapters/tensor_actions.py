@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+from contextlib import suppress
 from multiprocessing import reduction
 from typing import Any
 
@@ -102,6 +103,16 @@ def share_each(actor: Actor, tensors: list[Any]) -> None:
     """Share each tensor by a separate call."""
     for tensor in tensors:
         actor.call("share", tensor)
+
+
+def remove_name(actor: Actor, tensor: Any) -> None:
+    """Remove the file in which a tensor lies, as a program that cleans up may do."""
+    own = mapped_file(actor, tensor)
+    with os.scandir("/dev/shm") as files:
+        for file in files:
+            with suppress(FileNotFoundError):  # another one has been removed
+                if ledger.identity(file.stat(follow_symlinks=False)) == own:
+                    os.unlink(file.path)
 
 
 def mapped_sizes(actor: Actor) -> dict[str, int]:

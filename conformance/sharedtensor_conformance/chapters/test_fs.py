@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 from collections import Counter
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -27,9 +28,10 @@ from sharedtensor_conformance.chapters.shared_steps import (
 from sharedtensor_conformance.chapters.tensor_actions import (
     make_long,
     make_many,
+    remove_name,
     share_each,
 )
-from sharedtensor_conformance.harness import check, clause, eventually
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.harness.case.axes import (
     layouts_of,
 )
@@ -788,3 +790,36 @@ def test_any_number_of_messages_can_wait_in_a_queue(stage):
                 arrived = peer.get(owner, "queue")
                 check.equal(arrived.values(), [number, 53], "what waited arrives")
                 arrived.drop()
+
+
+@clause("FS-12", profiles=("identity",), **FASTEST_START)
+def test_storage_whose_name_somebody_else_removes_stays_what_it_is(stage):
+    """Names are removed while owner and peer hold a storage, and while one is sent.
+
+    Both send theirs afterwards, to each other and to the bystander, and drop them.
+    """
+    with stage.fresh() as fresh:
+        require_segment_per_storage(fresh)
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        channel = unthreaded_channel(fresh)
+        tensor = owner.make([61, 62, 63])
+        arrived = owner.send(tensor, peer, channel)
+        peer.run(remove_name, arrived)
+        pairs = ((owner, peer), (peer, owner), (owner, bystander), (peer, bystander))
+        for sender, receiver in pairs:
+            own = tensor if sender is owner else arrived
+            later, refused = attempt(partial(sender.put, own, receiver, channel))
+            if refused is None:
+                get = partial(receiver.get_or_lose, sender, channel)
+                later, refused = attempt(get)
+            held = [tensor, arrived, *([] if refused else [later])]
+            check_shared_memory(*held)
+        tensor.drop()
+        check.equal(arrived.values()[0] > 61, True, "the peer's has what was written")
+        arrived.drop()
+        sent = owner.make([64, 65])
+        owner.put(sent, peer, channel)
+        owner.run(remove_name, sent)
+        came, refused = attempt(partial(peer.get_or_lose, owner, channel))
+        check_shared_memory(sent, *([] if refused else [came]))
+        check_shared_memory(owner.send(other := owner.make([66, 67]), peer), other)

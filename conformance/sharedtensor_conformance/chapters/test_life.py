@@ -30,6 +30,7 @@ from sharedtensor_conformance.chapters.pool_actions import (
 from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.process_actions import (
     end,
+    fork_by_hand,
     start_in_parallel,
     start_in_vain,
 )
@@ -744,6 +745,25 @@ def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
     arrived = owner.send(tensor, peer)
     check.equal(arrived.values(), [94, 95, 96], "it has its values")
     check_values_writable(arrived, [94, 95, 96])
+
+
+@clause("LIFE-11", start_methods=("fork",), profiles=("share",), isolated=True)
+def test_tensor_outlives_children_that_were_forked_without_multiprocessing(stage):
+    """The owner forks children by `os.fork`, as servers do, and holds what it received.
+
+    One ends by `os._exit`, and one as Python does at a normal exit.
+    """
+    with stage.fresh() as fresh:
+        owner, peer = fresh.owner, fresh.peer
+        own, received = owner.make([97, 98]), peer.send(peer.make([99, 98]), owner)
+        own.share()
+        for value, normally in ((970, False), (971, True)):
+            status = owner.run(fork_by_hand, [own, received], value, normally)
+            check.equal(status, 0, "the child has written")
+            for tensor in (own, received):
+                check.equal(tensor.values(), [value, 98], "its parent reads that")
+                check_shared_memory(owner.send(tensor, peer), tensor)
+                tensor.write(1, 98)
 
 
 # Messages that nobody receives

@@ -19,8 +19,10 @@ from sharedtensor_conformance.chapters.record_actions import (
 )
 from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
+    check_no_growth,
     check_private_memory,
     check_shared_memory,
+    holdings_of,
     judging,
     unthreaded_channel,
 )
@@ -335,6 +337,43 @@ def test_array_over_the_tensor_survives_sharing(sender, receiver):
         arrived = sender.send(tensor, receiver)
         array.actor.run(write_array, array, 2, 430)
         check.equal(arrived.values(), [410, 42, 430], "and so does the receiver")
+
+
+@clause(
+    *("SHARE-10", "LIFE-7"),
+    may_corrupt=True,
+    profiles=("arrays",),
+    mainly="SHARE-10",
+)
+def test_array_outlives_the_tensor_that_it_was_taken_of(sender, receiver, stage):
+    """The receiver takes arrays over what it gets, and drops the tensors.
+
+    Sender and arrays read each other's writes. Then the sender drops its tensors, and
+    nothing is left when the arrays are dropped, too.
+    """
+
+    def take_arrays(number):
+        tensors = [sender.make([number, 42, 43]) for _ in range(3)]
+        arrived = sender.send(tensors, receiver)
+        arrays = [one.array() for one in arrived]
+        for one in arrived:
+            one.drop()
+        for tensor, array in zip(tensors, arrays, strict=True):
+            tensor.write(1, 420)
+            found = receiver.run(read_array, array, 1)
+            check.equal(found, 420, "the array reads the sender's write")
+            receiver.run(write_array, array, 2, 430)
+            check.equal(tensor.values(), [number, 420, 430], "and the sender its")
+            tensor.drop()
+            found = receiver.run(read_array, array, 2)
+            check.equal(found, 430, "the array stays when all tensors have gone")
+            array.drop()
+
+    take_arrays(41)
+    before = holdings_of(stage, sender, receiver)
+    take_arrays(44)
+    with judging("LIFE-7"):
+        check_no_growth(before, stage, sender, receiver)
 
 
 @clause("SHARE-10", may_corrupt=True, profiles=("share",))

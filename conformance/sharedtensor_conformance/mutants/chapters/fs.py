@@ -296,3 +296,17 @@ def large_file_stays_open(allocate, open_segment, release):
         release(self, segment)
 
     return allocate_and_keep, open_and_keep, close_and_release
+
+
+@mutant("missing_file_is_made", "FS-12", replaces="strategies.FileSystem.open")
+def missing_file_is_made(open_segment):
+    """A receiver makes the file of a segment whose name has been removed."""
+
+    def open_or_make(self, target, token, nbytes, where):
+        fd = os.open(f"/dev/shm/{token}", os.O_RDWR | os.O_CREAT, 0o600)
+        if not os.fstat(fd).st_size:
+            os.ftruncate(fd, nbytes)
+        os.close(fd)
+        return open_segment(self, target, token, nbytes, where)
+
+    return open_or_make

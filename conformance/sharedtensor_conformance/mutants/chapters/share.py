@@ -182,6 +182,12 @@ def moves_to_another_address(move_storage):
     return move
 
 
+@mutant("arrays_of_received_copy", "SHARE-10", replaces="tensors.Tensor.numpy")
+def arrays_of_received_copy(numpy):
+    """An array that is taken of a tensor in shared memory has memory of its own."""
+    return lambda self: numpy(self).copy() if self.is_shared() else numpy(self)
+
+
 @mutant("clone_is_a_view", "SHARE-11", replaces="tensors.Tensor.clone")
 def clone_is_a_view(clone):
     """A clone of a shared tensor is over the same memory."""
