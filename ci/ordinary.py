@@ -142,6 +142,7 @@ class Clone:
         self.python.mkdir()
         (folder / "home").mkdir(mode=0o555)
         (folder / ("t" * 150)).mkdir()
+        (folder / "tmp").mkdir()
         self._copy()
         if user != os.geteuid():
             for path in [folder, *folder.rglob("*")]:
@@ -181,6 +182,7 @@ class Clone:
         python = "/usr/local" if self.debian else sys.base_prefix
         return {
             "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / "tmp"),
             "PATH": f"{python}/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
             "PYTHONPATH": "" if environment.namespaces else "conformance",
@@ -308,7 +310,7 @@ def leftovers(clone: Clone) -> set[str]:
     """Return the files of a clone's user and the processes of its commands."""
     files = {
         str(path)
-        for folder in ("/dev/shm", "/tmp")
+        for folder in ("/dev/shm", clone.folder / "tmp", clone.folder / ("t" * 150))
         for pattern in LEFTOVERS
         for path in Path(folder).glob(pattern)
         if path.lstat().st_uid == clone.user
