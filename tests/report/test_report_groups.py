@@ -179,7 +179,9 @@ def test_the_order_names_each_chapter_and_the_basic_clauses_are_there():
 
 def copies():
     """Return the report of an implementation that copies: each check has its words."""
-    sharing = [c.id for c in REAL.values() if c.observes == "sharing"][:42]
+    others = [c.id for c in REAL.values() if c.observes == "sharing"]
+    others.remove("SHARE-1")
+    sharing = ["SHARE-1", *others[:41]]
     assert len(sharing) == 42
     broken = [
         fails(id, MISMATCH.format(f"{'xyz'[n % 3]} reads the write"), id=f"{id}[{k}]")

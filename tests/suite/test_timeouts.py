@@ -62,6 +62,10 @@ OTHERS = {
     "in_a_child": "a forked process imports nothing",
     "make_peer": "the process starts later, in start_peer",
     "started_process": "the functions that call it are marked",
+    **dict.fromkeys(
+        ("_start", "_start_with_attributes", "_open_pool"),
+        "start_with_arguments, which calls it, is marked",
+    ),
 }
 
 
