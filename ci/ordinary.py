@@ -33,6 +33,10 @@ from typing import Any
 
 from readme_command import command
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
+
+from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+
 CHECKOUT = Path(__file__).parent.parent
 USER = 60123
 """The id of an ordinary user: no account has to have it, as in many containers."""
@@ -328,13 +332,9 @@ def _processes_of(folder: Path) -> Iterator[str]:
 
 
 def left_behind(clone: Clone, before: set[str], within: float) -> set[str]:
-    """Return what is left that was not there before, as soon as nothing is."""
-    deadline = time.monotonic() + within
-    while left := leftovers(clone) - before:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.1)
-    return left
+    """Return what is left that was not there before, when it had time to go."""
+    wait_until(lambda: not leftovers(clone) - before, within)
+    return leftovers(clone) - before
 
 
 @contextmanager

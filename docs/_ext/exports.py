@@ -84,13 +84,14 @@ def write_exports(app: Sphinx, error: Exception | None) -> None:
         return
     domain = app.env.domains[NAME]
     clauses, columns = domain.clauses(), domain.backing.columns
+    verdicts = {
+        f"implementations/{column.slug}.json": verdicts_of(column, clauses)
+        for column in columns
+    }
     records = {
         "clauses.json": [as_data(one, domain.backing.evidence) for one in clauses],
-        "matrix.json": [verdicts_of(column, clauses) for column in columns],
-        **{
-            f"implementations/{column.slug}.json": verdicts_of(column, clauses)
-            for column in columns
-        },
+        "matrix.json": [*verdicts.values()],
+        **verdicts,
     }
     forms = {name: json.dumps(one, indent=1) + "\n" for name, one in records.items()}
     forms["matrix.csv"] = as_table(columns, clauses)

@@ -332,7 +332,7 @@ def lock_file(fd: int, how: int, patience: float, doing: str) -> None:
             pass_on(error)
             if not isinstance(error, BlockingIOError) or time.monotonic() > until:
                 raise resource_error(error.errno, doing) from error
-        time.sleep(PAUSE)
+        time.sleep(PAUSE)  # flock(2) has no timeout
 
 
 # A `WeakSet` would do, and takes half a microsecond for each message.

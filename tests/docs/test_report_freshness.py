@@ -12,9 +12,7 @@ from recorded import recorded
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.plugin.enumeration import all_cases
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.report.verdicts import Verdict
 
 RECORDED = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.marking import clause
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 

@@ -26,9 +26,7 @@ from sharedtensor_conformance.chapters import (
 )
 from sharedtensor_conformance.chapters.env_actions import mount_own_shm
 from sharedtensor_conformance.chapters.shared_steps import confine
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.harness.kernel import (
     capabilities,

@@ -15,9 +15,7 @@ from sharedtensor_conformance.plugin.batches import (
 )
 from sharedtensor_conformance.plugin.durations import load_durations
 from sharedtensor_conformance.plugin.enumeration import all_cases, suite_tests
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 
 
 def no_cause(case):

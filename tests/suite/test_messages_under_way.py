@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sharedtensor_conformance.adapters import reference
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.harness.supervisor.template import Template
 

@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.harness.case.marking import clause as tied_to
 from sharedtensor_conformance.plugin.enumeration import all_cases
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
 
 

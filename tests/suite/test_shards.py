@@ -10,14 +10,10 @@ import pytest
 from planned_cases import FORK, SPAWN, planned
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.plugin.durations import Durations, load_durations
 from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.shards import digest, shards_of
 from sharedtensor_conformance.report.records import read_report
 

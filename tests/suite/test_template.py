@@ -17,9 +17,7 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.outcomes import HarnessFault
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.ledger import ledger
@@ -29,9 +27,7 @@ from sharedtensor_conformance.harness.supervisor import (
     preloading,
     stage_folder,
 )
-from sharedtensor_conformance.harness.supervisor.supervisor import (
-    Supervisor,
-)
+from sharedtensor_conformance.harness.supervisor.supervisor import Supervisor
 from sharedtensor_conformance.harness.supervisor.supervisor_client import (
     processes_with_mark,
 )

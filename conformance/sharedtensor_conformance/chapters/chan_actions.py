@@ -10,9 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sharedtensor_conformance.chapters.message_actions import (
-    bytes_of_size,
-)
+from sharedtensor_conformance.chapters.message_actions import bytes_of_size
 from sharedtensor_conformance.chapters.process_actions import (
     exit_code,
     new_semaphore,

@@ -54,7 +54,7 @@ def interrupted(
     Args:
         actor: the process.
         interval: the seconds between two signals.
-        at_most: seconds after which no more are sent; None for no limit.
+        at_most: seconds after which the signals stop; None for no limit.
     """
     found = InterruptionCount()
     running = actor.run(start_interrupting, interval, at_most)

@@ -182,7 +182,7 @@ class Interruptions:
 
     Args:
         interval: the interval.
-        at_most: seconds after which no more are sent; None for no limit.
+        at_most: seconds after which the signals stop; None for no limit.
     """
 
     def __init__(self, interval: float, at_most: float | None = None) -> None:

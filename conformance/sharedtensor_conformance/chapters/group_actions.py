@@ -64,7 +64,7 @@ FAILING_INDICES: dict[str, list[int]] = {
     "all raise": [0, 1, 2, 3],
     "first and third are killed": [0, 2],
     **{
-        f"{place} {end} when told": [index]
+        f"{place} {end} on request": [index]
         for index, place in enumerate(("first", "second", "third"))
         for end in ("raises", "exits", "is killed")
     },
@@ -184,8 +184,8 @@ class Group:
     ready: Any
 
 
-def tell_group(actor: Actor, group: Any) -> None:
-    """Let the process of a group fail whose task says that it does so when told."""
+def let_one_fail(actor: Actor, group: Any) -> None:
+    """Let the process of a group fail whose task is to fail on request."""
     group.ready.release()
 
 
@@ -254,16 +254,16 @@ def run_in_group(
     If process 1 is to fail, only process 0 releases `ready`, and process 1 acquires it
     first. So process 1 fails after process 0 has written. In a task of four, it fails
     after all others have. The processes that `FAILING_INDICES` names do not wait before
-    they fail, except for `tell_group` in tasks of that name.
+    they fail, except for `let_one_fail` in tasks of that name.
     """
     prepare_worker(setting)
     fails, others = GROUP_TASKS[task]
-    waits_to_be_told = task.endswith("when told")
+    fails_on_request = task.endswith("on request")
     awaited = range(3 if "of four" in task else 1)  # by process 1, if it fails
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if fails and index in FAILING_INDICES.get(task, [1]):
-        if task not in FAILING_INDICES or waits_to_be_told:
+        if task not in FAILING_INDICES or fails_on_request:
             for _ in awaited:
                 ready.acquire(timeout=READY_TIMEOUT)
         fails(index)
@@ -272,7 +272,7 @@ def run_in_group(
     if task == "write memory" and multiprocessing.current_process().daemon:
         first += DAEMONS_ADD
     _write_index(index, WORKER.decoded(list(payload)), first)
-    if not waits_to_be_told and (index == 0 or not fails or len(awaited) > 1):
+    if not fails_on_request and (index == 0 or not fails or len(awaited) > 1):
         ready.release()
     others(index)
     if task.endswith("say so"):
@@ -411,7 +411,7 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "all raise": (_raise_own_message, _end),
     "first and third are killed": (_die, _wait),
     **{
-        f"{place} {end} when told": (fails, _end)
+        f"{place} {end} on request": (fails, _end)
         for place in ("first", "second", "third")
         for end, fails in (("raises", _raise), ("exits", _exit), ("is killed", _die))
     },

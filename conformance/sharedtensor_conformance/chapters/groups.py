@@ -8,9 +8,9 @@ from sharedtensor_conformance.chapters.group_actions import (
     group_is_ready,
     group_pids,
     join_group,
+    let_one_fail,
     start_group,
     start_group_and_wait,
-    tell_group,
 )
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
 from sharedtensor_conformance.harness.remote.calls import Remote
@@ -36,9 +36,9 @@ class Group:
         limit = 2 * self.start_timeout
         return self.actor.run_within(limit, group_is_ready, self.remote, count, timeout)
 
-    def tell(self) -> None:
+    def let_one_fail(self) -> None:
         """Let the process fail that does so when it is told."""
-        self.actor.run(tell_group, self.remote)
+        self.actor.run(let_one_fail, self.remote)
 
     def join_in_a_thread(self) -> Any:
         """Join them in another thread than the one that started them."""

@@ -11,7 +11,7 @@ from sharedtensor_conformance.harness.remote.calls import Requester
 
 
 class HeldRequest:
-    """A request whose process may be held at a step of it, until it is told to go on.
+    """A request whose process may wait at a step of it, until `go` lets it continue.
 
     Args:
         actor: who is asked.

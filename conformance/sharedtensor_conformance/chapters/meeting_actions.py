@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from multiprocessing import connection, current_process
 from typing import Any
 
 from sharedtensor_conformance.chapters.tensor_actions import pickled_to_share, unpickled
-from sharedtensor_conformance.harness.remote.actor import Actor, from_implementation
+from sharedtensor_conformance.harness.remote.actor import Actor, FromImplementation
 from sharedtensor_conformance.harness.remote.marks import starts_processes
 from sharedtensor_conformance.harness.remote.setting import Setting
 
@@ -60,10 +59,10 @@ def meet(actor: Actor, tensor: Any, common_key: bool) -> list[Any]:
 
 def _exchange(actor: Actor, socket: Any, tensor: Any, turn: int) -> list[Any]:
     _send(actor, socket, tensor, in_bytes=turn == 1)
-    ours = [socket.recv(), actor.call("values", tensor)]
+    ours = [actor.by_implementation(socket.recv), actor.call("values", tensor)]
     theirs = _read_and_write(actor, _receive(actor, socket, in_bytes=turn == 1))
     socket.send("it was written")
-    return [ours, [theirs, socket.recv()]]
+    return [ours, [theirs, actor.by_implementation(socket.recv)]]
 
 
 def _read_and_write(actor: Actor, tensor: Any) -> Any:
@@ -77,28 +76,28 @@ def _read_and_write(actor: Actor, tensor: Any) -> Any:
 
 def _send(actor: Actor, socket: Any, tensor: Any, in_bytes: bool) -> None:
     """Send a tensor, or None where that is refused."""
+    message = actor.encoded(tensor)
     try:
         if in_bytes:
-            socket.send(pickled_to_share(actor, actor.encoded(tensor)))
-        else:
-            with from_implementation():
-                socket.send(actor.encoded(tensor))
-    except Exception:
+            message = pickled_to_share(actor, message)
+        actor.by_implementation(lambda: socket.send(message))
+    except FromImplementation:
         socket.send(None)
 
 
 def _receive(actor: Actor, socket: Any, in_bytes: bool) -> Any:
-    """Return a tensor that comes, or None where one is refused."""
-    with suppress(Exception):
-        came = socket.recv()
-        if came is None:
-            return None
-        return actor.decoded(unpickled(actor, came) if in_bytes else came)
-    return None
+    """Return the next tensor, or None where one is refused."""
+    try:
+        message = actor.by_implementation(socket.recv)
+        if in_bytes and message is not None:
+            message = unpickled(actor, message)
+        return actor.decoded(message)
+    except FromImplementation:
+        return None
 
 
 def listen(key: bytes, common_key: bool) -> None:
-    """Be the other program: answer to `meet`."""
+    """Run the other program, which answers `meet`."""
     actor = Actor("stranger", Setting.from_environment())
     actor.prepare(enter=True)
     if common_key:

@@ -3,9 +3,7 @@
 from collections import Counter
 
 from sharedtensor_conformance.chapters import env_actions
-from sharedtensor_conformance.chapters.env_actions import (
-    release_descriptors,
-)
+from sharedtensor_conformance.chapters.env_actions import release_descriptors
 from sharedtensor_conformance.chapters.exhaustion import exhausted
 from sharedtensor_conformance.chapters.pools import pool_in
 from sharedtensor_conformance.chapters.process_actions import close_descriptor
@@ -28,9 +26,7 @@ from sharedtensor_conformance.chapters.worker_tasks import (
     write_and_return,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.case.axes import (
-    layouts_of,
-)
+from sharedtensor_conformance.harness.case.axes import layouts_of
 from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import Need
 

@@ -32,9 +32,7 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     share_each,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
-from sharedtensor_conformance.harness.case.axes import (
-    layouts_of,
-)
+from sharedtensor_conformance.harness.case.axes import layouts_of
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 from sharedtensor_conformance.harness.remote.actor import Actor
 

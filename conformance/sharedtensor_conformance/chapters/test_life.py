@@ -1610,7 +1610,7 @@ def test_common_segment_goes_with_the_last_of_its_storages(
     isolated=True,
 )
 def test_result_survives_the_worker_that_made_it(stage, start_method):
-    """Each task of a pool and of an executor has a worker of its own, which then ends.
+    """Each task of a pool or an executor runs in a new worker, which ends after it.
 
     The owner writes to the results and sends them on. The standard library refuses an
     executor that forks such workers.

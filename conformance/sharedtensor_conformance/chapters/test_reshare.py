@@ -15,9 +15,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
 )
 from sharedtensor_conformance.chapters.tensor_actions import make_long
 from sharedtensor_conformance.harness import check, clause
-from sharedtensor_conformance.harness.case.axes import (
-    LAYOUTS,
-)
+from sharedtensor_conformance.harness.case.axes import LAYOUTS
 
 MANY_STORAGES = 200
 """A number of storages, larger than an implementation is expected to search through."""

@@ -149,8 +149,8 @@ def check_call_forms(owner: Any, how: str, forms: Sequence[str] = ()) -> None:
         if joins:
             check.equal(started, None, f"the call returns None ({said})")
         else:
-            told = join_until_done(Group(started), count)
-            check.equal(told, True, f"all have ended ({said})")
+            outcome = join_until_done(Group(started), count)
+            check.equal(outcome, True, f"all have ended ({said})")
         first = (1100 if how == "fork" else 100) + (DAEMONS_ADD if daemon else 0)
         due = [first, first + 1 if count == 2 else 0]
         check.equal(tensor.values(), due, f"each has written once ({said})")
@@ -384,7 +384,7 @@ LATE_ENDS = {
     "exits": ("ProcessExitedException", {"exit_code": 7}),
     "is killed": ("ProcessExitedException", {"exit_code": -9}),
 }
-"""How a process fails when it is told to: the exception of the join, and its fields."""
+"""For each way to fail: the exception that the join raises, and its fields."""
 
 
 def check_late_failures(owner: Any, method: str) -> None:
@@ -398,7 +398,7 @@ def check_late_failures(owner: Any, method: str) -> None:
     """
     late = itertools.product(enumerate(("first", "second", "third")), LATE_ENDS)
     for turn, ((index, place), end) in enumerate(late):
-        tensor, task = zeros(owner, 3), f"{place} {end} when told"
+        tensor, task = zeros(owner, 3), f"{place} {end} on request"
         group = group_of(owner, task, 3, [tensor], method)
         pids = group.pids()
         others = [pid for pid in pids if pid != pids[index]]
@@ -406,16 +406,18 @@ def check_late_failures(owner: Any, method: str) -> None:
         eventually(have_ended, f"the others have ended ({task})", owner.deadline)
         for _ in range(turn % 3):
             check.equal(group.join(0), False, f"joining says that one runs ({task})")
-        group.tell()
+        group.let_one_fail()
         kind, fields = LATE_ENDS[end]
-        told = join_until_done(group, 3, in_a_thread=turn % 2 == 1)
-        check_join_error(told, kind, error_index=index, error_pid=pids[index], **fields)
+        error = join_until_done(group, 3, in_a_thread=turn % 2 == 1)
+        check_join_error(
+            error, kind, error_index=index, error_pid=pids[index], **fields
+        )
         due = [0 if n == index else 100 + n for n in range(3)]
         check.equal(tensor.values(), due, f"the others have written ({task})")
 
 
 @clause("SPAWN-3", "SPAWN-4", "SPAWN-5", mainly="SPAWN-5", **END_TESTS)
-def test_failure_after_the_others_have_ended_well_is_told(owner, start_method):
+def test_join_raises_a_failure_after_the_others_have_ended_well(owner, start_method):
     """Two of three end well and are joined; then the third fails, in one of three ways.
 
     Each of the three is the one that fails in its turn.

@@ -22,9 +22,7 @@ from sharedtensor_conformance.cli.command import (
     positive,
     write,
 )
-from sharedtensor_conformance.plugin.matrix import (
-    matches,
-)
+from sharedtensor_conformance.plugin.matrix import matches
 from sharedtensor_conformance.report.records import Case, Report, read_report
 from sharedtensor_conformance.report.repeat import CONFIGURING
 from sharedtensor_conformance.report.verdicts import Verdict

@@ -15,9 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
 BATCHES_PER_WORKER = 2

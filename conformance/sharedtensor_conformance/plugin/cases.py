@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.marking import Marking
 
 BATCH = pytest.StashKey[int]()

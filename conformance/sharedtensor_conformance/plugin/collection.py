@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.plugin.batching import (
     groups_of,

@@ -13,9 +13,7 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from statistics import fmean
 
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.report.records import Case, read_report
 

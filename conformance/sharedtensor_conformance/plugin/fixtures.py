@@ -13,9 +13,7 @@ import pytest
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters.random_histories import run_histories
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.plugin.cases import batch_of

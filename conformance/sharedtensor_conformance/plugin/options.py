@@ -12,9 +12,7 @@ import pytest
 from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.adapters.loader import SHIPPED
 from sharedtensor_conformance.clauses import load_clauses, matching_clauses
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.shards import shard
 
 

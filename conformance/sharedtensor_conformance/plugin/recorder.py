@@ -21,9 +21,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.plugin.cases import is_case
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.parts import Parts, case_in
 from sharedtensor_conformance.plugin.plan import plan_of
 from sharedtensor_conformance.plugin.run_record import (

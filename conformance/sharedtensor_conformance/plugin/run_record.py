@@ -17,9 +17,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.plugin import cuda_facts
 from sharedtensor_conformance.plugin.entry import PACKAGE, names_the_suite
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
 from sharedtensor_conformance.plugin.plan import Plan
 from sharedtensor_conformance.report import records

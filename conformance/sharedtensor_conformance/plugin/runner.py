@@ -17,9 +17,7 @@ from dataclasses import dataclass, field, replace
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.case import in_flight
 from sharedtensor_conformance.harness.case.answer_waits import answer_waits
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.checks import tally
 from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.harness.case.outcomes import DeadlineExceeded, NotRun

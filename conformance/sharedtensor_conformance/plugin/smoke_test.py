@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.plugin.matrix import (
     PREFERRED_METHODS,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.harness.supervisor.template import Template
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharedtensor_conformance.plugin.matrix import (
-    Selection,
-)
+from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.runner import Runner
 

@@ -87,9 +87,8 @@ class Setting(NamedTuple):
 
     def includes(self, other: Setting) -> bool:
         """Return whether a case with this setting speaks for another one."""
-        return self.strategy in ("", other.strategy) and self.start_method in (
-            "",
-            other.start_method,
+        return all(
+            mine in ("", theirs) for mine, theirs in zip(self, other, strict=True)
         )
 
 

@@ -130,7 +130,7 @@ class SharedFile:
 
 
 def alone(method: Method) -> Method:
-    """Have a method of what has a `file` called under the lock of the file."""
+    """Have a method called under the lock of the `file` of its object."""
 
     @functools.wraps(method)
     def locked(self: Any, *arguments: Any) -> Any:

@@ -12,9 +12,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.case.axes import (
-    Configuration,
-)
+from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.checks import check
 from sharedtensor_conformance.harness.case.listening import listener
 from sharedtensor_conformance.harness.ledger.leaks import Growth, Leaks, LeakWaits

@@ -2,9 +2,7 @@
 
 import pickle
 
-from sharedtensor_conformance.mutants.chapters.life import (
-    sender_hands_out_descriptors,
-)
+from sharedtensor_conformance.mutants.chapters.life import sender_hands_out_descriptors
 from sharedtensor_conformance.mutants.chapters.mgr import aborts_without_its_manager
 from sharedtensor_conformance.mutants.registry import mutant
 
