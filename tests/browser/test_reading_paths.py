@@ -37,7 +37,7 @@ def test_from_the_front_page_to_a_broken_clause_of_torch(opened):
     cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch: "))
     cell.click()
     box = page.locator("#behind-GRAD-2-torch")
-    assert "never .grad" in box.inner_text()
+    assert "sends requires_grad but not .grad" in box.inner_text()
     assert "Recorded on 2026-11-21" in box.inner_text()
     box.get_by_role("link", name="Evidence").click()
     page.wait_for_url("**/spec/grad.html#GRAD-2-torch")

@@ -142,7 +142,7 @@ FIRST, SECOND = 'id="TINY-1"', 'id="TINY-2"'
         (
             "tables.html",
             "behind-TINY-1-bad",
-            "It keeps a <copy>. Program that shows it",
+            "It keeps a <copy>. Recorded on 2026-01-0",
         ),
         ("tables.html", "behind-TINY-1-stale", "No cause is recorded."),
         ("tables.html", "behind-TINY-1-stale", "Judged on another text of this clause"),
