@@ -312,7 +312,10 @@ class ArrayOperations(Protocol):
     """Profile ``arrays``: NumPy arrays over the tensor's memory."""
 
     def array(self, tensor: Tensor) -> Any:
-        """Return a NumPy array over the same memory."""
+        """Return a NumPy array over the same memory.
+
+        Where tensors are such arrays, return a view: tests drop the two separately.
+        """
 
 
 class LazyOperations(Protocol):

@@ -132,5 +132,5 @@ class SharedArrayOperations:
         tensor[index] = value
 
     def array(self, tensor: Array) -> Array:
-        """Return the array itself: it is NumPy's."""
-        return tensor
+        """Return a view: the array is NumPy's, and is dropped by itself."""
+        return tensor.view()
