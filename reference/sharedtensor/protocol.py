@@ -407,8 +407,8 @@ def export_table(storages: list[Storage]) -> bytes:
     for place, storage in enumerate(storages):
         part = place, type(storage), storage.offset, storage.nbytes
         parts[segment_of(storage)].append(part)
-    found = [(export_handle(segment), some) for segment, some in parts.items()]
-    return pickle.dumps((HANDLE_VERSION, *found), pickle.HIGHEST_PROTOCOL)
+    table = [(export_handle(segment), some) for segment, some in parts.items()]
+    return pickle.dumps((HANDLE_VERSION, table), pickle.HIGHEST_PROTOCOL)
 
 
 def announce_names(outbox: transport.Outbox) -> None:
@@ -530,7 +530,8 @@ def read_table(payload: Any) -> list[Storage]:
     found: dict[int, Storage] = {}
     version, *rest = pickle.loads(table_of(payload))
     verify_version(version)
-    for handle, parts in rest:
+    [table] = rest
+    for handle, parts in table:
         segment = rebuild_segment(handle)
         for place, *part in parts:
             found[place] = rebuild_storage(segment, *part)

@@ -427,9 +427,9 @@ class Forgery:
         self, place: int, storage: Any, table: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         """Return a table of handles in which the handle of one storage is false."""
-        version, *segments = table
+        version, segments = table
         if self.how == "version":
-            return self.with_fields((self.version, *segments))
+            return self.with_fields((self.version, segments))
         forged = []
         for handle, parts in segments:
             there = []
@@ -438,7 +438,7 @@ class Forgery:
                     handle, part = self.lie_about(storage.segment, handle, part)
                 there.append((where, kind, *part))
             forged.append((handle, there))
-        return version, *forged
+        return version, forged
 
 
 _lies: MutableMapping[Any, dict[int, Forgery]] = weakref.WeakKeyDictionary()
