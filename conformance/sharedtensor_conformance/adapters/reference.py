@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
     PROFILES,
     Implementation,
     Index,
@@ -37,22 +38,7 @@ conformance_adapter = Implementation(
     claims=frozenset(PROFILES),
     version="distribution:shared-tensor-spec",
     strategies=("file_descriptor", "file_system"),
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     kinds=(
         *("parameter", "subclass", "slotted", "stateful"),
         *("empty_parameter", "empty_subclass"),
