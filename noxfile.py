@@ -20,9 +20,14 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.default_venv_backend = "uv|virtualenv"  # uv makes one in a second, not 30
 
 PYTHONS = ["3.11", "3.12", "3.13"]
-TORCH = "torch==2.13.0"
+TORCH = "torch==2.14.1"
 HYPOTHESIS = "hypothesis>=6.130"
-EARLIER_TORCH = {"2.2.2": "numpy<2", "2.6.0": "numpy>=2", "2.9.1": "numpy>=2"}
+EARLIER_TORCH = {
+    "2.2.2": "numpy<2",
+    "2.6.0": "numpy>=2",
+    "2.9.1": "numpy>=2",
+    "2.13.0": "numpy>=2",
+}
 """The earlier releases that the site shows, and the NumPy that each was built for."""
 
 PADDLE = "paddlepaddle==3.3.1"

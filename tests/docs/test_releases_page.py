@@ -213,7 +213,7 @@ def test_each_release_of_the_session_is_recorded():
 def test_record_is_of_a_full_run_that_passed_and_found_nothing_unexpected(version):
     found = read_summary(RECORDS / f"torch-{version}.json")
     assert found.run.implementation.name == "torch"
-    assert found.run.implementation.version == str(version)
+    assert Version(found.run.implementation.version).public == str(version)
     assert found.run.selection.full
     assert found.summary.complete
     assert found.summary.exit_status == 0
