@@ -164,7 +164,7 @@ def test_case_that_holds_when_it_is_run_again_becomes_no_program(
     case = f"{VALUES}[default-fork-pipe-to_peer]"
     done = reproduce(report_of("numpy-copy", case), case)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "no program: it ended with pass when it was run again" in done.stderr
+    assert "no program: its verdict was pass when it was run again" in done.stderr
     assert not list(tmp_path.glob("*.py"))
 
 
