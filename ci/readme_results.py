@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.needs import reason
+from sharedtensor_conformance.report.scope import plural
 from sharedtensor_conformance.report.verdicts import Need
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "docs" / "_ext"))
@@ -80,8 +81,8 @@ def simulated(column: Column) -> str:
     if not count:
         return ""
     return (
-        f"Of the clauses of {column.name} {count} were judged on a {names} device, "
-        "which never counts as CUDA."
+        f"Judged on a {names} device, which never counts as CUDA: "
+        f"{plural(count, 'clause')} of `{column.name}`."
     )
 
 
@@ -92,7 +93,7 @@ def not_here(column: Column) -> str:
         return ""
     needs = [need for need in Need if any(need in needs for needs in needed)]
     return (
-        f"Of the clauses of {column.name} {len(needed)} were not judged, since "
+        f"Not judged: {plural(len(needed), 'clause')} of `{column.name}`, since "
         f"{reason(needs)}."
     )
 

@@ -68,10 +68,10 @@ class Detached:
         self.function(*given)
 
 
-def _start(before: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+def _start(before: Any, fn: Any, *arguments: Any, **options: Any) -> Any:
     if threading.current_thread() is not threading.main_thread():
-        function = Detached(function)
-    return before(function, *arguments, **options)
+        fn = Detached(fn)
+    return before(fn, *arguments, **options)
 
 
 def _run(before: Any, function: Any, *arguments: Any) -> None:

@@ -504,7 +504,7 @@ def test_note_of_the_readme_names_what_the_machine_does_not_permit(judged, monke
 
     found = columns(read_all(judged.folder.parent, list(NAMES)))
     notes = {one.name: readme_results.not_here(one) for one in found}
-    told = f"Of the clauses of needy 1 were not judged, since {SECOND_USER}."
+    told = f"Not judged: 1 clause of `needy`, since {SECOND_USER}."
     assert notes == dict.fromkeys(NAMES, "") | {"needy": told}
 
 

@@ -3,12 +3,12 @@
 import copy
 import sys
 
-import mindspore
+import paddle
 
-tensor = mindspore.mint.zeros((3,))
+tensor = paddle.zeros([3])
 made = copy.copy(tensor)
 made[0] = 5
-values, copied = tensor.asnumpy().tolist(), made.asnumpy().tolist()
+values, copied = tensor.numpy().tolist(), made.numpy().tolist()
 if values == copied:
     sys.exit(1)
 print(f"after a write to the copy it has {copied}, and the tensor {values}")
