@@ -107,7 +107,7 @@ def test_program_with_an_error_of_its_own_is_faulty(program, evidence, error, tm
     run = subprocess.run([sys.executable, "-I", file], stderr=-1, stdout=-1, text=True)
     shown = running.ProgramResult(run.returncode, run.stdout + run.stderr)
     said = command._reason(case("SHARE-1", "fail", evidence=evidence), shown)
-    assert said.startswith(f"the program is faulty ({error}" if error else "it ended")
+    assert said.startswith(f"the program is faulty ({error}" if error else "it exited")
 
 
 def test_faulty_program_is_called_so(report_of, reproduce, monkeypatch):
