@@ -107,7 +107,7 @@ def test_program_with_an_error_of_its_own_is_faulty(program, evidence, error, tm
     run = subprocess.run([sys.executable, "-I", file], stderr=-1, stdout=-1, text=True)
     shown = running.ProgramResult(run.returncode, run.stdout + run.stderr)
     said = command._reason(case("SHARE-1", "fail", evidence=evidence), shown)
-    assert said.startswith(f"the program is faulty ({error}" if error else "it ended")
+    assert said.startswith(f"the program is faulty ({error}" if error else "it exited")
 
 
 def test_faulty_program_is_called_so(report_of, reproduce, monkeypatch):
@@ -164,7 +164,7 @@ def test_case_that_holds_when_it_is_run_again_becomes_no_program(
     case = f"{VALUES}[default-fork-pipe-to_peer]"
     done = reproduce(report_of("numpy-copy", case), case)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "no program: it ended with pass when it was run again" in done.stderr
+    assert "no program: its verdict was pass when it was run again" in done.stderr
     assert not list(tmp_path.glob("*.py"))
 
 

@@ -19,10 +19,10 @@ The adapter is loaded in a child process, so that it cannot harm this one. Probl
   - an operation whose profile is not claimed;
   - an operation whose parameters differ from those of the contract;
   - a claim that no case can judge.
-If there is no such problem, each operation of core is called once, and share if it is
-claimed. Files that the library makes in /dev/shm meanwhile have to match
-segment_pattern. Nothing is sent to another process: the output ends with the command
-that does that.
+If there is no such problem, the command calls each operation of the profile core once,
+and share if the adapter claims it. Files that the library makes in /dev/shm meanwhile
+have to match segment_pattern. The command sends nothing to another process: its output
+ends with the command that does that.
 
 example:
   shared-tensor-spec check-adapter mypackage.conformance

@@ -51,8 +51,10 @@ What changes in the file:
     the suite refuses the file until you write the cause.
 Comments, causes, order and formatting of the other entries stay as they are.
 
-The report of a newer release than the file has judged records that release: the file
-names it, and entries that no longer hold end with it and stay for earlier releases.
+If the report is of a newer release than the one that `judged` names in the file, the
+command writes the new release there. An entry that would be removed then stays: the
+command adds the new release to its `version` as an upper bound, so that the entry still
+applies to earlier releases.
 
 Only entries that the run covered change. After a run with --clause, --profile,
 --strategy or --start-method, entries for other clauses and configurations stay.

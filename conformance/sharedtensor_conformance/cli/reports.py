@@ -40,9 +40,9 @@ exit status:
 
 DIFF_TEACHING = """\
 The command counts the clauses and cases that are newly broken, newly held, or no longer
-judged, lists the clauses and the newly broken cases, and says how what the
-implementation declares differs. What is broken in B and not in A counts as newly
-broken.
+judged, lists the clauses and the newly broken cases, and shows what the adapter
+declares differently in the two reports. A clause or case that is broken in B but not in
+A counts as newly broken.
 
 examples:
   shared-tensor-spec diff before.jsonl after.jsonl

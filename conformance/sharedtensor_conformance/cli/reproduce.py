@@ -43,12 +43,12 @@ ATTEMPTS = 3
 """How often a case is run again before the command says that it holds now."""
 
 TEACHING = """\
-The command runs the case again, records what its test asks processes for, and writes
-that as a program that needs only Python and the implementation. Its function `steps`
-has the requests in the order of the test, with the answers that were seen. Below it are
-the operations of the adapter and what runs in the processes, copied from the source.
-Then the command runs the program, to check that it shows the failure, and removes
-everything that the program leaves behind.
+The command runs the case again, records the requests that the test sends to its
+processes, and writes a program that repeats them and needs only Python and the
+implementation. Its function `steps` has the requests in the order of the test, with the
+answers that were seen. Below it are the operations of the adapter and the functions
+that run in the processes, copied from the source. Then the command runs the program, to
+check that it shows the failure, and removes everything that the program leaves behind.
 
 CASE is the id of a case as in the report, or a pattern in which * matches any text. It
 has to match exactly one failing case of the report.
@@ -104,7 +104,7 @@ def _reason(case: Case, shown: ProgramResult) -> str:
         )
     if shown.status is None:
         return "it took too long"
-    return f"it ended with {shown.status}"
+    return f"it exited with {shown.status}"
 
 
 def _chosen(report: Report, pattern: str) -> Case:
@@ -160,7 +160,7 @@ def _record_failure(
             clause = load_clauses()[case.clauses[0]]
             subject = Subject(again, clause, named, run.machine)
             return subject, rerun.events
-    raise Unreplayable(f"it ended with {ended} when it was run again")
+    raise Unreplayable(f"its verdict was {ended} when it was run again")
 
 
 def _implementation(name: str) -> Implementation:

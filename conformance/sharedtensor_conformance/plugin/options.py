@@ -95,15 +95,15 @@ OPTIONS = (
     ),
     Option(
         "--clause",
-        "run only the cases that cite this clause, for example GRAD-3, or one that "
-        "matches a pattern, for example 'GRAD-*' (may be repeated); a case that cites "
-        "other clauses, too, judges these in part",
+        "run only the cases that test this clause, for example GRAD-3, or the clauses "
+        "that match a pattern, for example 'GRAD-*' (may be repeated); other clauses "
+        "that these cases test, too, count as judged in part",
         "ID",
         repeats=True,
     ),
     Option(
         "--profile",
-        "run only the cases that cite a clause of this profile (may be repeated): "
+        "run only the cases that test a clause of this profile (may be repeated): "
         f"{', '.join(PROFILES)}",
         "NAME",
         repeats=True,
@@ -148,7 +148,9 @@ OPTIONS = (
     ),
     Option(
         "--all-cases",
-        "run all cases of each known deviation (default: one in each configuration)",
+        "run every case of each known deviation (default: one case in each "
+        "configuration; if it fails as expected, the others are not run and count as "
+        "'follows')",
     ),
     Option(
         "--report",
@@ -176,15 +178,18 @@ OPTIONS = (
     ),
     Option(
         "--case-limit",
-        "time limit of a case: the suite then kills the processes of the case, and "
-        "after the same time again exits (default: far more than a case needs)",
+        "time limit of a case: when a case reaches it, the suite kills the processes "
+        "of the case; if the case has not ended after twice the limit, the suite exits "
+        "(default: twice the adapter's patience plus 20 times its deadline, which is "
+        "580 unless the adapter sets them)",
         "SECONDS",
         type=seconds,
     ),
     Option(
         "--histories",
-        "how many random histories each case of test_histories.py runs; fewer if each "
-        "of them needs new processes (default: %(default)s)",
+        "how many random sequences of operations (histories) each case of "
+        "test_histories.py runs; fewer if each sequence needs new processes (default: "
+        "%(default)s)",
         "COUNT",
         type=positive,
         default=60,
@@ -216,8 +221,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """
     group = parser.getgroup(
         "conformance",
-        "shared-tensor conformance (with pytest's --strict, a broken SHOULD clause "
-        "and a clause that the machine does not permit to judge also fail the run)",
+        "shared-tensor conformance (with pytest's --strict, the run also fails if a "
+        "SHOULD clause is broken or a clause cannot be judged on this machine)",
     )
     for option in OPTIONS:
         option.add_to(group)

@@ -1,6 +1,6 @@
-"""Sending a tensor from two threads at once shares it with one receiver only.
+"""Sending a tensor from two threads at once leaves one receiver with a copy.
 
-`Queue` sends in a thread of its own, so it is enough to use another channel beside it.
+`Queue` sends in its own feeder thread, so a `Queue` and one other channel suffice.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""A process that exits deletes all files that it made or opened, also those in use.
+"""A process that exits deletes all files that it made or opened, even those in use.
 
-Whoever holds such a tensor cannot send it any more, and a message is lost. A forked
-process ends by ``os._exit`` and keeps the names.
+A process that holds such a tensor can no longer send it, and a message with such a
+tensor is lost. A forked process ends by ``os._exit``, so it deletes no files.
 """
 
 import sys

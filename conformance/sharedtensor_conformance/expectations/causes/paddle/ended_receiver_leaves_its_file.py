@@ -1,6 +1,6 @@
 """A receiver that ends by `os._exit` or `os.execv` leaves the files of its tensors.
 
-Destructors alone take it back, and neither ``os._exit`` nor ``os.execv`` runs one.
+Only destructors decrement a file's count; ``os._exit`` and ``os.execv`` run none.
 """
 
 import os

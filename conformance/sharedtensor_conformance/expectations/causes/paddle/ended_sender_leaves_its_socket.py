@@ -1,4 +1,4 @@
-"""A sender by descriptor that ends by ``os._exit`` leaves the socket that served it."""
+"""A sender of descriptors that ends by ``os._exit`` leaves the file of its socket."""
 
 import glob
 import os

@@ -1,6 +1,6 @@
-"""Receiving a tensor by name maps a file of that name that another user made.
+"""`recv` maps the file with the tensor's name even if another user owns the file.
 
-Only root can make a file of another user; without root it is a file of this user.
+Only root can give the file another owner; without root it belongs to this user.
 """
 
 import os

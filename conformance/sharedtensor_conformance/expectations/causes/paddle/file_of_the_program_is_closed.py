@@ -1,4 +1,4 @@
-"""Dropping a tensor whose descriptor the program has closed closes another file."""
+"""Dropping a tensor closes the wrong file if the program closed its descriptor."""
 
 import os
 import sys

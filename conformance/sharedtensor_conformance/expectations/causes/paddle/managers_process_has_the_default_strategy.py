@@ -1,7 +1,7 @@
-"""`get` from a queue of `Manager()` raises for a tensor sent by descriptor.
+"""With FLAGS_dataloader_use_file_descriptor, `get` of a `Manager()` queue raises.
 
-The flag of the manager's process has its default. So it sends what came as a descriptor
-on under a name that nobody has made.
+In the server process of ``Manager()`` the flag has its default value. So the process
+receives a descriptor, and forwards the tensor under a file name that does not exist.
 """
 
 import sys

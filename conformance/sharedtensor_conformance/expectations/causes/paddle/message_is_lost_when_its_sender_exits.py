@@ -1,4 +1,4 @@
-"""By descriptor, `get` raises FileNotFoundError if the sender has exited."""
+"""With FLAGS_dataloader_use_file_descriptor, `recv` raises once the sender exits."""
 
 import sys
 

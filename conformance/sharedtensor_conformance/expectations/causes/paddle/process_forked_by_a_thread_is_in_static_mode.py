@@ -1,4 +1,4 @@
-"""A worker that a `Pool` starts again is in static mode: `to_tensor` makes no tensor.
+"""A replacement worker of a `Pool` is in static mode: `to_tensor` makes no tensor.
 
 The pool forks such a worker in a thread. Any process that a thread forks is in static
 mode, though the program is not.

@@ -1,4 +1,4 @@
-"""By descriptor, a `put` that raises leaks a descriptor for each earlier tensor."""
+"""With FLAGS_dataloader_use_file_descriptor, a `put` that raises leaks descriptors."""
 
 import contextlib
 import gc

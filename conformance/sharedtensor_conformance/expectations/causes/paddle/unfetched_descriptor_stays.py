@@ -1,6 +1,6 @@
-"""By descriptor, a sender leaks each descriptor that its receiver never fetched.
+"""With FLAGS_dataloader_use_file_descriptor, a sender leaks each unfetched descriptor.
 
-Nobody received the first messages; the others could not be rebuilt to their end.
+The first messages are never received; unpickling the others raises midway.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Dropping an array leaks its segment until the manager exits."""
+"""Dropping an array leaks its segment until the SharedMemoryManager exits."""
 
 import os
 import sys

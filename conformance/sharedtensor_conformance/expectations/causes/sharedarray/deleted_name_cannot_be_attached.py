@@ -1,4 +1,4 @@
-"""Attaching an array raises FileNotFoundError once its maker has deleted it."""
+"""`attach()` raises FileNotFoundError after `delete()` of the array's name."""
 
 import os
 import sys

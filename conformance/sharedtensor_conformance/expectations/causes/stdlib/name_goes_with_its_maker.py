@@ -1,4 +1,4 @@
-"""`SharedMemory(name)` raises FileNotFoundError once its maker has unlinked it."""
+"""`SharedMemory(name)` raises FileNotFoundError once the segment is unlinked."""
 
 import sys
 from multiprocessing import SimpleQueue

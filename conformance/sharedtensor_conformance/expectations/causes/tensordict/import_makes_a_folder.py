@@ -1,4 +1,4 @@
-"""`import tensordict` makes a folder for temporary files and leaves it."""
+"""`import tensordict` leaves a folder, torchinductor_*, in the temporary directory."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Dropping a shared tensor aborts the process after its manager was killed."""
+"""Under `file_system`, dropping a tensor aborts after torch_shm_manager was killed."""
 
 import os
 import select

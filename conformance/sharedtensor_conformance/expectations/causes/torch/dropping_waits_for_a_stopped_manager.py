@@ -1,4 +1,4 @@
-"""Dropping many shared tensors hangs while the manager is stopped."""
+"""Dropping many shared tensors hangs while SIGSTOP suspends torch_shm_manager."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Processes of `spawn` end with the thread that started them; `join()` returns True."""
+"""`spawn` in a thread: the processes die with the thread, and `join()` returns True."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""A forked process that exits with a shared tensor leaves its file in `/dev/shm`."""
+"""Under `file_system`, a forked process that exits leaves its tensors in `/dev/shm`."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
 """A child that is forked while messages wait in a `Queue` never releases their tensors.
 
-The parent receives all of them and drops everything; the child never had the queue.
+The parent receives and drops all of the messages; the child never uses the queue.
 """
 
 import gc

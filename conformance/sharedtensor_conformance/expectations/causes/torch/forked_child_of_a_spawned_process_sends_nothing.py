@@ -1,7 +1,7 @@
 """`Queue.put` in a forked child of a spawned process never sends the message.
 
-The spawned process has received the queue and used it, and has a thread that writes.
-That thread is not started anew in the child, so what the child puts is never written.
+The spawned process has received the queue and used it, and so has a feeder thread. The
+child starts no feeder thread, so the messages that it puts are never written.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""A forked child that drops an inherited tensor deletes the file its parent uses."""
+"""Under `file_system`, a forked child that drops a tensor deletes its parent's file."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A connection that sends half a message ends the manager for all its clients."""
+"""Half a message kills torch_shm_manager: `share_memory_()` raises in all clients."""
 
 import os
 import socket

@@ -1,6 +1,6 @@
 """A `get` that raises while unpickling leaks the later tensors of the message.
 
-Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
+Under ``file_descriptor`` each leaks a descriptor, under ``file_system`` a segment.
 """
 
 import contextlib

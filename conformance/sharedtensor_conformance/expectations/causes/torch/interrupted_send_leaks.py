@@ -1,7 +1,7 @@
-"""Interrupting `send` leaks what was shared for the tensors of the message.
+"""Interrupting `send` leaks a descriptor or segment per tensor pickled so far.
 
-A handler raises while a message is pickled, behind a tensor. Under ``file_descriptor``
-a descriptor stays, under ``file_system`` a segment.
+A signal handler raises while the message is pickled, after its tensor. A descriptor
+stays under ``file_descriptor``, and a segment under ``file_system``.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Interrupting `spawn` leaves the processes running that it has started."""
+"""Interrupting `spawn` does not terminate the processes that it has started."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""`share_memory_()` raises `Broken pipe` for good after the manager was killed."""
+"""`share_memory_()` always raises `Broken pipe` after torch_shm_manager was killed."""
 
 import os
 import select

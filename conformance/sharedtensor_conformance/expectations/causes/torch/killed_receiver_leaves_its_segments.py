@@ -1,4 +1,4 @@
-"""A killed receiver leaves its files in `/dev/shm` until the whole program ends."""
+"""Under `file_system`, killing a receiver leaves the sender's files in `/dev/shm`."""
 
 import os
 import sys

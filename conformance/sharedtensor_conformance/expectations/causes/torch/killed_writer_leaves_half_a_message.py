@@ -1,6 +1,6 @@
 """Killing a process in `put` blocks all readers and writers of the queue.
 
-Its reader waits for the other half, and other writers for the lock, for ever.
+The reader waits forever for the other half, and the other writers for the lock.
 """
 
 import os

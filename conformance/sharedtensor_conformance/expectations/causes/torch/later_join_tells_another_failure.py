@@ -1,4 +1,4 @@
-"""Calling `join()` again after a failure reports another one, and then returns True."""
+"""After a failure, a second `join()` blames another process; a third returns True."""
 
 import sys
 import time

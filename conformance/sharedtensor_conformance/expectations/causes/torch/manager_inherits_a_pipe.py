@@ -1,4 +1,4 @@
-"""`share_memory_()` starts a manager that keeps the pipes of the process open."""
+"""`share_memory_()` starts torch_shm_manager, which keeps the caller's pipes open."""
 
 import os
 import select

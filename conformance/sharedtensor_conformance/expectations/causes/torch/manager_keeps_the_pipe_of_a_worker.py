@@ -1,7 +1,7 @@
-"""`recv` raises no EOFError after a worker has ended: its manager holds the pipe.
+"""`recv` raises no EOFError after a worker exits: torch_shm_manager holds the pipe.
 
-So the reader hears nothing when the worker has ended, as long as the manager runs: it
-does while the reader has what came from there.
+The worker's torch_shm_manager has inherited the write end of the pipe. It runs while
+any process has a connection to it, as the reader has after it received a tensor.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A receiver keeps the manager of each spawned sender alive after the sender ended."""
+"""A receiver keeps the torch_shm_manager of an exited, spawned sender running."""
 
 import os
 import sys

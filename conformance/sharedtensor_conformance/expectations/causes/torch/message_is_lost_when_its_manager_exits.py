@@ -1,4 +1,4 @@
-"""Under `file_system`, `get` raises once a spawned sender's manager has exited."""
+"""Under `file_system`, `get` raises once the sender's torch_shm_manager has exited."""
 
 import sys
 import time

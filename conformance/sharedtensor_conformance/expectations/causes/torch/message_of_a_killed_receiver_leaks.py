@@ -1,4 +1,4 @@
-"""Under `file_system`, a message to a killed receiver keeps its segment."""
+"""Under `file_system`, a message to a killed receiver leaks its segment."""
 
 import os
 import sys

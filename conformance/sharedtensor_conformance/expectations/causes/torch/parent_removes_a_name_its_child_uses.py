@@ -1,4 +1,4 @@
-"""A parent that drops a shared tensor deletes the file its forked child uses."""
+"""Under `file_system`, a parent that drops a tensor deletes its forked child's file."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
 """Under `file_system`, a queue whose workers were killed never frees its segments.
 
-They stay as long as any process lives that has the same manager.
+They stay as long as any process that uses the same torch_shm_manager runs.
 """
 
 import gc

@@ -1,7 +1,7 @@
-"""`get` hangs while the sender is stopped, since the sender holds the descriptor.
+"""`get` hangs while SIGSTOP suspends the sender, which still holds the descriptor.
 
-Under ``file_descriptor`` a message carries a ticket, which the receiver exchanges for
-the descriptor with a thread of its sender.
+Under ``file_descriptor`` a message carries only the address of a socket. The receiver
+fetches the descriptor there from a thread of the sender.
 """
 
 import os

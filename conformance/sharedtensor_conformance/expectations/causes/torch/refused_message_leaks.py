@@ -1,6 +1,6 @@
-"""A `put` that raises leaks what it had shared for the earlier tensors.
+"""A `put` that raises leaks a descriptor or segment per tensor pickled so far.
 
-Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
+It is a descriptor under ``file_descriptor`` and a segment under ``file_system``.
 """
 
 import gc

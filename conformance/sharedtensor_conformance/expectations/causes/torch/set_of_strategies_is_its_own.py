@@ -1,4 +1,4 @@
-"""Changing the set of `get_all_sharing_strategies()` changes what can be set."""
+"""`get_all_sharing_strategies()` returns PyTorch's own set: callers can break it."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """`share_memory_()` that cannot map its segment raises and leaks the segment.
 
-Under ``file_descriptor`` that is a descriptor, under ``file_system`` a file.
+It leaks a descriptor under ``file_descriptor``, and a file under ``file_system``.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""A tensor that a process under another strategy sends back arrives as a copy."""
+"""Sending a received tensor back under another sharing strategy sends a copy."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Closing a channel leaks what was shared for its unread messages.
+"""Closing a queue leaks a descriptor or segment per unread tensor.
 
-Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
+It is a descriptor under ``file_descriptor`` and a segment under ``file_system``.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """Killing the receiver of a CUDA tensor leaks its memory in the sender.
 
-The receiver counts down in a file of the maker, so one that was killed counts for ever.
+A receiver that drops the tensor decrements a reference count; a killed one never does.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Sending on a received CUDA tensor, also back to its maker, raises RuntimeError."""
+"""Forwarding a received CUDA tensor, even back to its creator, raises RuntimeError."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """A CUDA tensor in a message that cannot be pickled is never freed.
 
-The reducer counts a receiver before the message is complete, and nobody counts down
-when what stands beside the tensor is refused.
+The reducer increments the reference count for the receiver before the whole message is
+pickled. If pickling another object raises, nothing decrements the count.
 """
 
 import pickle

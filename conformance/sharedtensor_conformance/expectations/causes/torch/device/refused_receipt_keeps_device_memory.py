@@ -1,7 +1,7 @@
-"""A CUDA tensor that its receiver cannot open is never freed.
+"""If a receiver cannot open a CUDA tensor, the sender never frees its memory.
 
-The receiver sees no device. It counts down when it drops the tensor, which it never
-had, so the maker waits for it.
+The receiver has an empty CUDA_VISIBLE_DEVICES. A receiver decrements the reference
+count when it drops the tensor; this one never gets a tensor to drop.
 """
 
 import os

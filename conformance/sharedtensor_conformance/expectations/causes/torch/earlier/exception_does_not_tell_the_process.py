@@ -1,4 +1,4 @@
-"""`join()` raises exceptions that declare `error_pid` and never set it."""
+"""`join()` raises exceptions that declare `error_pid` but never set it."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """`share_memory_()` succeeds in a full `/dev/shm`; the next write dies of SIGBUS.
 
-Nothing is written here, since that would fill /dev/shm for everybody.
+The program writes nothing, since that would fill /dev/shm for all processes.
 """
 
 import os
