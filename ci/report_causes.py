@@ -13,10 +13,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sharedtensor_conformance.report.expectations import load_expectations
-from sharedtensor_conformance.report.records import read_report
+from sharedtensor_conformance.report.records import (
+    Case,
+    line_from,
+    read_report,
+    text_of,
+)
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "docs" / "reports"
@@ -49,10 +55,10 @@ def reworded(file: Path, expectations: Path) -> str:
 
 def _with_cause(line: str, causes: dict[str, str]) -> str:
     """Return the line of a case with its present cause, any other as it is."""
-    data = json.loads(line)
-    if not data.get("cause"):
+    found = line_from(json.loads(line))
+    if not isinstance(found, Case) or not found.cause:
         return line
-    return json.dumps(data | {"cause": causes[data["id"]]}, allow_nan=False) + "\n"
+    return text_of(replace(found, cause=causes[found.id]))
 
 
 def main() -> int:

@@ -164,5 +164,7 @@ def lines(sample: Report) -> list[dict[str, object]]:
 
 def write(path: Path, data: Iterable[object], *, end: str = "\n") -> Path:
     """Write `data` as the lines of a report; `end` is what follows the last one."""
-    path.write_text("\n".join(json.dumps(line) for line in data) + end)
+    path.write_text(
+        "\n".join(json.dumps(line, separators=(",", ":")) for line in data) + end
+    )
     return path

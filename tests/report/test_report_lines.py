@@ -67,11 +67,19 @@ def test_needs_are_read_back_and_are_those_of_the_schema(tmp_path):
 
 def test_a_report_without_needs_is_read(tmp_path):
     data = json.loads(json.dumps(samples.lines(samples.report())))
-    for line in (*data[1:-1], *data[-1]["clauses"].values()):
+    assert all("needs" not in line for line in data[1:-1])
+    for line in data[-1]["clauses"].values():
         del line["needs"]
     found = read_report(samples.write(tmp_path / "r", data))
     assert {case.needs for case in found.cases} == {None}
     assert found.summary.clauses["GRAD-1"].needs == ()
+
+
+def test_line_of_a_case_leaves_out_what_is_as_in_most_cases():
+    left_out = samples.case("GRAD-1", checks=0, remote_calls=0, seconds=0.0).as_data()
+    assert set(left_out) <= {"type", "id", "test", "clauses", "verdict", "axes"}
+    broken = samples.case("GRAD-1", "fail").as_data()
+    assert broken["expected"] is False
 
 
 def test_every_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
@@ -172,7 +180,7 @@ VIOLATIONS = {
         ["luck"],
         "GRAD-1.needs.0: 'luck'",
     ),
-    "no checks": (CASE, ["checks"], ..., "'checks' is a required property"),
+    "no verdict": (CASE, ["verdict"], ..., "'verdict' is a required property"),
     "seconds below 0": (CASE, ["seconds"], -1, "seconds: -1 is less than the minimum"),
     "case with a note": (CASE, ["note"], "x", "'note' was unexpected"),
     "exit status 2": (SUMMARY, ["exit_status"], 2, "exit_status: 2 is not one of"),
@@ -260,8 +268,8 @@ def test_a_missing_file_is_refused(tmp_path):
 def test_numbers_that_json_lacks_are_refused(tmp_path, number):
     path = _written(tmp_path / "r", samples.report())
     content = path.read_text()
-    assert '"seconds": 61.0' in content
-    path.write_text(content.replace('"seconds": 61.0', f'"seconds": {number}'))
+    assert '"seconds":61.0' in content
+    path.write_text(content.replace('"seconds":61.0', f'"seconds":{number}'))
     with pytest.raises(ReportError, match=f"line 6 is not JSON: {number} is not a"):
         read_report(path)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from importlib.resources import files
@@ -282,10 +282,23 @@ class Case(_Line):
     left: tuple[str, ...] = ()
     needs: Need | None = None
 
+    def as_data(self) -> dict[str, Any]:
+        """Return the line without the fields that have their defaults."""
+        said = super().as_data().items()
+        return {key: one for key, one in said if key not in USUAL or one != USUAL[key]}
+
     @property
     def state_dependent(self) -> bool:
         """Whether it failed once and held when it was repeated in fresh processes."""
         return self.repeated == "vanished"
+
+
+USUAL = {
+    each.name: asdict(Case("", "", (), Verdict.PASS))[each.name]
+    for each in fields(Case)
+    if each.default is not MISSING or each.default_factory is not MISSING
+}
+"""The fields of a case that its line can leave out, with what they are then."""
 
 
 @dataclass(frozen=True)
@@ -374,7 +387,7 @@ class ReportWriter:
         if self._file is None:
             return
         try:
-            self._file.write(json.dumps(line.as_data(), allow_nan=False) + "\n")
+            self._file.write(text_of(line))
             self._file.flush()
         except OSError as error:
             raise self._refused(error) from error
@@ -399,6 +412,12 @@ class ReportWriter:
     def _refused(self, error: OSError) -> ReportError:
         reason = error.strerror or str(error)
         return ReportError(f"the report {self.path} cannot be written: {reason}")
+
+
+def text_of(line: Line) -> str:
+    """Return a line of a report, as JSON in the fewest characters."""
+    data = line.as_data()
+    return json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def read_report(path: str | Path) -> Report:
