@@ -63,7 +63,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     # It reads the imports and runs nothing, so nothing else has to be installed.
-    session.run("lint-imports", env={"PYTHONPATH": "reference:conformance"})
+    session.run("lint-imports", env={"PYTHONPATH": "reference:conformance:evidence"})
 
 
 ACTIONS = tuple(map(str, Path(".github/actions").glob("*/action.yml")))
