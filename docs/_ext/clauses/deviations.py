@@ -33,7 +33,7 @@ from torch_patches import FIXES
 
 from clauses.known import FOLDER
 from clauses.outcomes import outcome_in
-from clauses.reports import Column
+from clauses.reports import Column, Judgement
 from clauses.shown_files import text_of
 
 RECORDS = Path("docs", "reports", "causes")
@@ -163,11 +163,18 @@ def _clauses(
     column: Column, about: Iterable[Expectation], file: str
 ) -> tuple[str, ...]:
     """Return the clauses that a program stands for: expected ones, and judged ones."""
-    found = dict.fromkeys(entry.clause for entry in about if entry.clause)
-    for id, judgement in column.judgements.items():
-        if any(cause.program == file for cause in judgement.causes):
-            found[id] = None
-    return tuple(found)
+    expected = [entry.clause for entry in about if entry.clause]
+    judged = clauses_of(column.judgements, file)
+    return tuple(dict.fromkeys([*expected, *judged]))
+
+
+def clauses_of(judgements: Mapping[str, Judgement], program: str) -> list[str]:
+    """Return the clauses that were broken for the cause that a program shows."""
+    return [
+        id
+        for id, judgement in judgements.items()
+        if any(cause.program == program for cause in judgement.causes)
+    ]
 
 
 def title_of(program: str) -> str:
