@@ -118,8 +118,9 @@ def test_suite_can_be_run_over_what_is_laid_out(
 ) -> None:
     patch = trials.read_patch(OF_THIS_REPOSITORY[0])
     trials.lay_out(patch, tmp_path)
-    command = trials.command(patch, "clauses", tmp_path / "report.jsonl", "2")
-    assert trials.run_suite([*command, "--collect-only"], tmp_path, "clauses") == 0
+    options = trials.options(patch, "clauses", "2")
+    done = trials.run_suite(tmp_path, [*options, "--collect-only"], 120.0)
+    assert done.status == 0, done.output
 
 
 def test_record_is_of_the_patches_that_there_are(trials: ModuleType) -> None:
