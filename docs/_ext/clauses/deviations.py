@@ -16,22 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.expectations.programs import code_hash
-from sharedtensor_conformance.report.causes import (
-    Cause,
-    CausesError,
-    Promise,
-    load_causes,
-)
+from sharedtensor_conformance.report.causes import Cause, Promise, load_causes
 from sharedtensor_conformance.report.expectations import (
     REPRODUCERS,
     Expectation,
-    ExpectationsError,
     load_expectations,
 )
 from sphinx.errors import ExtensionError
 from torch_patches import FIXES
 
-from clauses.known import FOLDER
+from clauses.known import FOLDER, stopping_the_build
 from clauses.outcomes import outcome_in
 from clauses.reports import Column, Judgement
 from clauses.shown_files import text_of
@@ -123,12 +117,10 @@ def read_all(root: Path, columns: Sequence[Column]) -> dict[str, Deviating]:
 
 def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     name, folder = column.name, root / FOLDER / REPRODUCERS
-    try:
+    version = column.reports[0].run.implementation.version
+    with stopping_the_build():
         facts = load_causes(folder / f"{name}.toml")
-        version = column.reports[0].run.implementation.version
         entries = load_expectations(root / FOLDER / f"{name}.toml").applying_to(version)
-    except (CausesError, ExpectationsError) as error:
-        raise ExtensionError(str(error)) from error
     run = _recorded(root, name)
     fixes = _Patched(root, patched)
     reports = []

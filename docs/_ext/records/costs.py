@@ -14,11 +14,11 @@ from math import ceil, floor, log2
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
+from bench.results import FAILED, TIMED, ratios
+
 Record = Mapping[str, Any]
 
 OURS, THEIRS = "reference", "torch"
-TIMED = "us"
-FAILED = "failed: "
 STARTS_A_CHILD = "start a child"
 FEW_TICKS = 6  # as many labels as fit side by side
 CELL = ("row", "channel", "start_method", "strategy")
@@ -103,8 +103,7 @@ class Pair:
 
 def spread_of(figures: Sequence[float], others: Sequence[float]) -> Spread | None:
     """Return the spread of the ratios in each repeat, or None for fewer than two."""
-    pairs = zip(figures, others, strict=False)
-    found = [one / other for one, other in pairs if other]
+    found = ratios(figures, others)
     if len(found) < 2:
         return None
     return Spread(*quantiles(found, n=4, method="inclusive"))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from importlib.resources import files
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
+from bench.results import spread
 from torch_patches import FIXES
 
 from records.costs import Record, run_of
@@ -60,10 +61,7 @@ def ratio(result: Record | None, plain: Record | None) -> str:
     if not (result and plain and result["samples"] and plain["samples"]):
         return "not measured"
     unit = median(plain["samples"])
-    low, middle, high = (
-        value / unit for value in quantiles(result["samples"], n=4, method="inclusive")
-    )
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    return spread([value / unit for value in result["samples"]])
 
 
 def lines_of(name: str) -> int:
