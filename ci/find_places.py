@@ -12,7 +12,6 @@ import ast
 import json
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 STANDARD = "Lib/"
@@ -30,10 +29,15 @@ def line_of(place: str) -> int | None:
     file = file_of(name)
     if not file.is_file():
         return None
-    found: ast.AST | None = ast.parse(file.read_text(encoding="utf-8"))
-    for part in function.split("."):
-        found = found and member(found, part)
-    return getattr(found, "lineno", None)
+    scopes: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    for name in function.split("."):
+        inside = (node for scope in scopes for node in ast.walk(scope))
+        scopes = [
+            node
+            for node in inside
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+        ]
+    return next((node.lineno for node in scopes), None)
 
 
 def file_of(name: str) -> Path:
@@ -42,20 +46,6 @@ def file_of(name: str) -> Path:
         return Path(sysconfig.get_path("stdlib"), name.removeprefix(STANDARD))
     there = (Path(folder, name) for folder in sys.path)
     return next((file for file in there if file.is_file()), Path(name))
-
-
-def member(scope: ast.AST, name: str) -> ast.AST | None:
-    """Return the function or class with this name in a module or a class."""
-    return next((node for node in members(scope) if node.name == name), None)
-
-
-def members(scope: ast.AST) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """Yield the functions and classes in a scope, including conditional ones."""
-    for node in ast.iter_child_nodes(scope):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node
-        else:
-            yield from members(node)
 
 
 if __name__ == "__main__":
