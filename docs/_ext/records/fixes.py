@@ -16,7 +16,7 @@ from typing import Any
 from bench.results import spread
 from torch_patches import FIXES
 
-from records.costs import Record, run_of
+from records.costs import Record
 
 PACKAGE = "torch_patches"
 SHARED = ("cargo", "segments", "replacing")
@@ -24,7 +24,7 @@ PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
 
 
 def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fixes with their lines and costs, and how these were measured."""
+    """Return the fixes with their lines and costs."""
     records = content["records"]
     measured = records["torch-fixes"]["results"]
     summary = records["torch-patched"].summary
@@ -38,7 +38,6 @@ def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
         "strategies": strategies(measured),
         "shared": {name: lines_of(name) for name in SHARED},
         "costs_of_all": costs_of(ALL, measured),
-        "how": run_of(records["torch-fixes"]),
     }
 
 
