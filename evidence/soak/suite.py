@@ -61,8 +61,6 @@ def options() -> recording.Parser:
     add("--histories", type=positive(int), metavar="COUNT", help=text)
     text = "histories of a case under fork, the fastest (default: %(default)s)"
     add("--each", type=positive(int), default=200, metavar="COUNT", help=text)
-    text = "start no further run after this time (default: no time limit)"
-    add("--minutes", type=positive(int), help=text)
     text = "the seed of the first run, with --histories or --shuffle"
     add("--first-seed", type=positive(int), default=1, metavar="SEED", help=text)
     text = "workers of pytest-xdist (default: %(default)s)"
@@ -93,11 +91,9 @@ def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
     """Record the result of each run. Raises `NotHeld` if something is left."""
     things = "histories" if given.histories else "runs"
     progress = recording.Progress(given.histories or given.runs, things)
-    began, seeds = time.monotonic(), itertools.count(given.first_seed)
+    seeds = itertools.count(given.first_seed)
     with Sandbox() as sandbox, tempfile.TemporaryDirectory(prefix="sts-many-") as place:
         while (done := done_in(record)) < progress.total:
-            if given.minutes and time.monotonic() - began > 60 * given.minutes:
-                break
             seed = next(seeds)
             progress.at(done, f", seed {seed}")
             with busy(sandbox, given.busy):
