@@ -19,11 +19,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from broken_copies import ROOT, run_suite, uncover
+from sharedtensor_conformance.mutants.run import KILLING
+from sharedtensor_conformance.report.records import (
+    Report,
+    ReportError,
+    Run,
+    read_report,
+)
 
 HERE = Path(__file__).resolve().parent
 RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
@@ -51,7 +59,6 @@ GROUNDS = {
     "reference": Ground("sharedtensor", Path("reference"), ("--impl=reference",)),
     "torch": Ground("torch", None, ("--impl=torch", "--start-method=fork")),
 }
-KILLING = ("fail", "crash", "hang")
 LIMITS = {"clauses": 300.0, "everything": 1500.0}
 """Seconds that a run over the patch's own clauses, or over everything, may take."""
 ENDS = (1, 2)
@@ -148,8 +155,7 @@ def judge(patch: Patch, stage: str, workers: str) -> dict[str, Any]:
         done = run_suite(folder, options(patch, stage, workers), LIMITS[stage])
         if not is_active(patch, folder):
             raise SystemExit(f"{patch.name}: nobody imported what was broken")
-        lines = (folder / "report.jsonl").read_text(encoding="utf-8").splitlines()
-    found = verdict(patch, [json.loads(line) for line in lines], done.status)
+        found = verdict(patch, report_in(folder), done.status)
     return {**found, "stage": stage, "seconds": round(time.monotonic() - started, 1)}
 
 
@@ -161,38 +167,43 @@ def options(patch: Patch, stage: str, workers: str) -> list[str]:
     return [*judged, "-n", workers]
 
 
-def verdict(
-    patch: Patch, lines: list[dict[str, Any]], status: int | None
-) -> dict[str, Any]:
+def report_in(folder: Path) -> Report | None:
+    """Return the report of a run; None if it wrote none."""
+    with suppress(ReportError):
+        return read_report(folder / "report.jsonl")
+    return None
+
+
+def verdict(patch: Patch, report: Report | None, status: int | None) -> dict[str, Any]:
     """Return what a report says of a fault: killed, survived or unjudged, and by what.
 
     It is killed where the suite ends so and names a broken clause that nobody
     expected to be broken.
     """
-    cases = [line for line in lines if line["type"] == "case"]
-    broken = [c for c in cases if c["verdict"] in KILLING and not c["expected"]]
-    red = sorted({clause for case in broken for clause in case["clauses"]})
+    cases = report.cases if report else ()
+    broken = [case for case in cases if case.verdict in KILLING and not case.expected]
+    red = sorted({clause for case in broken for clause in case.clauses})
     if status in ENDS and broken:
         fate = "killed"
     else:
         fate = "survived" if status == 0 else "unjudged"
     return {
         "fate": fate,
-        "by": broken[0]["id"] if broken else "",
+        "by": broken[0].id if broken else "",
         "red": red,
         "own_clause": bool(set(red) & set(patch.clauses)),
         "cases": len(cases),
-        "versions": versions(lines[0]) if lines else {},
+        "versions": versions(report.run) if report else {},
     }
 
 
-def versions(run: dict[str, Any]) -> dict[str, str]:
+def versions(run: Run) -> dict[str, str]:
     """Return what was judged by what."""
     return {
-        "implementation": run["implementation"]["version"],
-        "suite": run["suite"],
-        "spec": run["spec"]["version"],
-        "python": run["machine"]["python"],
+        "implementation": run.implementation.version,
+        "suite": run.suite,
+        "spec": run.spec.version,
+        "python": run.machine.python,
     }
 
 
