@@ -33,7 +33,7 @@ def message_interrupted(beside):
 
     def send_and_receive():
         ours.send((shared.pop(), beside))
-        state.known.clear()
+        state.segments.clear()
         return theirs.recv()[0].tolist()
 
     def share_another():
