@@ -21,7 +21,6 @@ nox.options.default_venv_backend = "uv|virtualenv"  # uv makes one in a second, 
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 TORCH = "torch==2.14.1"
-HYPOTHESIS = "hypothesis>=6.130"
 EARLIER_TORCH = {
     "2.2.2": "numpy<2",
     "2.6.0": "numpy>=2",
@@ -30,11 +29,21 @@ EARLIER_TORCH = {
 }
 """The earlier releases that the site shows, and the NumPy that each was built for."""
 
-PADDLE = "paddlepaddle==3.3.1"
-MINDSPORE = ("mindspore==2.10.0", "numpy<2")
-SHAREDARRAY = "SharedArray==3.2.4"
-SHARED_NDARRAY2 = "shared-ndarray2==2.0.3"
-TENSORDICT = "tensordict==0.15.3"
+JUDGED = {
+    "reference": ("numpy",),
+    "torch": (TORCH,),
+    "paddle": ("paddlepaddle==3.3.1",),
+    "mindspore": ("mindspore==2.10.0", "numpy<2"),
+    "stdlib": (),
+    "tensordict": (TORCH, "tensordict==0.15.3"),
+    "sharedarray": ("SharedArray==3.2.4",),  # needs gcc
+    "shared-ndarray2": ("shared-ndarray2==2.0.3",),
+}
+"""What each implementation is installed from, with the versions that are recorded."""
+
+LIBRARIES = [name for name in JUDGED if name not in ("reference", "torch")]
+WITH_RELEASES = [name for name in JUDGED if name != "stdlib"]
+WITH_CAUSES = ["torch", "paddle", "mindspore"]
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", "auto")
 TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
@@ -43,17 +52,6 @@ ALL_CASES = ("--all-cases",)
 """A whole run is recorded, so all cases of known deviations are run in it."""
 
 QUICK = ("core", "share", "views", "grad", "modules")
-NEWEST = {
-    "reference": ("numpy",),
-    "torch": ("torch",),
-    "paddle": ("paddlepaddle",),
-    "mindspore": ("mindspore", "numpy<2"),
-    "tensordict": ("torch", "tensordict"),
-    "sharedarray": ("SharedArray",),
-    "shared-ndarray2": ("shared-ndarray2",),
-}
-"""What each implementation's newest release is installed from, without a bound."""
-
 CONTROLS = {
     "copy": ("--start-method=fork", "--strategy=file_descriptor"),
     "numpy-copy": ("--start-method=fork",),
@@ -68,7 +66,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     # It reads the imports and runs nothing, so nothing else has to be installed.
-    session.run("lint-imports", env={"PYTHONPATH": "reference:conformance"})
+    session.run("lint-imports", env={"PYTHONPATH": "reference:conformance:evidence"})
 
 
 ACTIONS = tuple(map(str, Path(".github/actions").glob("*/action.yml")))
@@ -130,10 +128,12 @@ def ordinary(session: nox.Session) -> None:
     session.run("python", "ci/ordinary.py", *(session.posargs or ["--both"]))
 
 
-@nox.session
+@nox.session(python=["3.14", "3.15"])
 def newest_pythons(session: nox.Session) -> None:
-    """Both commands on Python 3.14 and 3.15 of Debian (root; needs debootstrap)."""
-    session.run("python", "ci/ordinary.py", "--both", "python3.14", "python3.15")
+    """Both commands on the newest Pythons, which uv fetches (an hour on two cores)."""
+    session.install("-e", ".[conformance,dev]")
+    _run_reference(session)
+    session.run(*TESTS)
 
 
 @nox.session
@@ -210,19 +210,12 @@ def torch_patched(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
-def paddle(session: nox.Session) -> None:
-    """The suite on Paddle: 0 with its expectations."""
-    session.install(PADDLE)
-    session.install("-e", ".[conformance]")
-    session.run(*SUITE, "--impl=paddle", *(session.posargs or ALL_CASES))
-
-
-@nox.session(python="3.11")
-def mindspore(session: nox.Session) -> None:
-    """The suite on MindSpore: 0 with its expectations."""
-    session.install(*MINDSPORE)
-    session.install("-e", ".[conformance]")
-    session.run(*SUITE, "--impl=mindspore", *(session.posargs or ALL_CASES))
+@nox.parametrize("impl", LIBRARIES, ids=LIBRARIES)
+def library(session: nox.Session, impl: str) -> None:
+    """The suite on a library, and its deviations as programs: 0 as is expected."""
+    session.install(*JUDGED[impl], "-e", ".[conformance]")
+    session.run(*SUITE, f"--impl={impl}", *(session.posargs or ALL_CASES))
+    session.run("python", "ci/run_causes.py", impl)
 
 
 @nox.session
@@ -248,10 +241,11 @@ def _run_fault_table(session: nox.Session, *options: str) -> None:
 
 
 @nox.session(python="3.11")
-def causes(session: nox.Session) -> None:
-    """Each known deviation of torch shows itself in a few lines of plain torch."""
-    session.install(TORCH, "numpy", "packaging")
-    session.run("python", "ci/run_causes.py", "torch", *session.posargs)
+@nox.parametrize("impl", WITH_CAUSES, ids=WITH_CAUSES)
+def causes(session: nox.Session, impl: str) -> None:
+    """Each known deviation shows itself in a few lines of plain code."""
+    session.install(*JUDGED[impl], "-e", ".[conformance]")
+    session.run("python", "ci/run_causes.py", impl, *session.posargs)
 
 
 @nox.session(python="3.11")
@@ -265,54 +259,7 @@ def programs_torch(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
-def causes_paddle(session: nox.Session) -> None:
-    """Each known deviation of Paddle shows itself in a few lines of Paddle."""
-    session.install(PADDLE, "packaging")
-    session.run("python", "ci/run_causes.py", "paddle", *session.posargs)
-
-
-@nox.session(python="3.11")
-def causes_mindspore(session: nox.Session) -> None:
-    """Each known deviation of MindSpore shows itself in a few lines of MindSpore."""
-    session.install(*MINDSPORE, "packaging")
-    session.run("python", "ci/run_causes.py", "mindspore", *session.posargs)
-
-
-@nox.session
-def stdlib(session: nox.Session) -> None:
-    """The suite on the adapter that the guide builds."""
-    session.install("-e", ".[conformance]")
-    session.run(*SUITE, "--impl=stdlib", *session.posargs)
-    session.run("python", "ci/run_causes.py", "stdlib")
-
-
-@nox.session
-def sharedarray(session: nox.Session) -> None:
-    """The suite on SharedArray: 0 with its expectations (needs gcc)."""
-    _run_suite_and_causes(session, "--impl=sharedarray", SHAREDARRAY)
-
-
-@nox.session
-def shared_ndarray2(session: nox.Session) -> None:
-    """The suite on shared-ndarray2: 0 with its expectations."""
-    _run_suite_and_causes(session, "--impl=shared-ndarray2", SHARED_NDARRAY2)
-
-
-@nox.session(python="3.11")
-def tensordict(session: nox.Session) -> None:
-    """The suite on tensordict: 0 with its expectations."""
-    _run_suite_and_causes(session, "--impl=tensordict", TORCH, TENSORDICT)
-
-
-def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> None:
-    """Judge an implementation, and show each of its known deviations."""
-    session.install(*packages, "-e", ".[conformance]")
-    session.run(*SUITE, judged, *(session.posargs or ALL_CASES))
-    session.run("python", "ci/run_causes.py", judged.removeprefix("--impl="))
-
-
-@nox.session(python="3.11")
-@nox.parametrize("impl", list(NEWEST), ids=list(NEWEST))
+@nox.parametrize("impl", WITH_RELEASES, ids=WITH_RELEASES)
 def newest(session: nox.Session, impl: str) -> None:
     """The newest release of an implementation: 0 if it is judged like the recorded one.
 
@@ -321,7 +268,8 @@ def newest(session: nox.Session, impl: str) -> None:
     what the run printed at its end.
     """
     pre = [one for one in session.posargs if one == "--pre"]
-    session.install("--upgrade", *pre, *NEWEST[impl], "-e", ".[conformance]")
+    newest = [package.partition("==")[0] for package in JUDGED[impl]]
+    session.install("--upgrade", *pre, *newest, "-e", ".[conformance]")
     report, printed = (Path(f"build/newest-{impl}.{end}") for end in ("jsonl", "txt"))
     run = (*SUITE, f"--impl={impl}", f"--report={report}")
     session.run(*run, success_codes=[0, 1])
@@ -333,14 +281,6 @@ def newest(session: nox.Session, impl: str) -> None:
     if summary["exit_status"] or summary["stale"]:
         session.error(f"{impl} is not judged as was recorded: see {printed}")
     session.log(f"{impl} is judged as was recorded")
-
-
-@nox.session
-def peers(session: nox.Session) -> None:
-    """Other projects' tests of processes on the drop-in module (downloads them)."""
-    releases = session.run("python", "ci/peers.py", "--releases", silent=True)
-    session.install("-e", ".", "pytest", "pip", TORCH, *str(releases).split())
-    session.run("python", "ci/peers.py", *session.posargs)
 
 
 @nox.session
@@ -437,12 +377,10 @@ def generated_mutants(session: nox.Session) -> None:
 @nox.session
 def device_exploration(session: nox.Session) -> None:
     """Interleavings of the protocol of device memory, for its record (10 minutes)."""
-    _explore(session, "tests/cuda/explorer/explore_device.py", "device-exploration")
-
-
-def _explore(session: nox.Session, script: str, record: str) -> None:
     session.install("-e", ".")
-    session.run("python", script, f"--out=docs/reports/{record}.json", *session.posargs)
+    out = "--out=docs/reports/device-exploration.json"
+    script = "tests/cuda/explorer/explore_device.py"
+    session.run("python", script, out, *session.posargs)
 
 
 @nox.session
@@ -580,71 +518,60 @@ def torch_fixes(session: nox.Session) -> None:
 RECORDS = "docs/reports/soak"
 
 
+def _soak(session: nox.Session, script: str, record: str, *options: str) -> None:
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/{record}.json"
+    program = f"evidence/soak/{script}.py"
+    session.run("python", program, out, *options, *session.posargs)
+
+
 @nox.session
 def soak_rounds(session: nox.Session) -> None:
     """A thousand rounds under each strategy: nothing grows (some 5 minutes)."""
-    session.install("-e", ".")
     for strategy in ("file_descriptor", "file_system"):
-        out = f"{RECORDS}/rounds-{strategy}.json"
-        options = (f"--strategy={strategy}", f"--out={out}", *session.posargs)
-        session.run("python", "evidence/soak/rounds.py", *options)
+        _soak(session, "rounds", f"rounds-{strategy}", f"--strategy={strategy}")
 
 
 @nox.session
 def soak_kills(session: nox.Session) -> None:
     """A thousand kills under load: nothing hangs, nothing is left (some 10 minutes)."""
-    session.install("-e", ".")
-    out = f"--out={RECORDS}/kills.json"
-    session.run("python", "evidence/soak/kills.py", out, *session.posargs)
+    _soak(session, "kills", "kills")
 
 
 @nox.session
 def soak_killed_runs(session: nox.Session) -> None:
     """Fifty runs of the suite ended at random moments (some 10 minutes)."""
-    session.install("-e", ".[conformance]")
-    out = f"--out={RECORDS}/killed-runs.json"
-    session.run("python", "evidence/soak/killed_runs.py", out, *session.posargs)
+    _soak(session, "killed_runs", "killed-runs")
 
 
 @nox.session
 def soak_loaded(session: nox.Session) -> None:
     """The suite twenty times on a busy machine: all pass (some 2 hours)."""
-    session.install("-e", ".[conformance]")
-    out = f"--out={RECORDS}/loaded.json"
-    session.run("python", "evidence/soak/suite.py", out, *session.posargs)
+    _soak(session, "suite", "loaded")
 
 
 @nox.session
 def soak_histories(session: nox.Session) -> None:
     """A hundred thousand random histories with deaths (some hours on two cores)."""
-    session.install("-e", ".[conformance]")
-    out = f"--out={RECORDS}/histories.json"
-    options = ("--histories=100000", "--busy=0", *session.posargs)
-    session.run("python", "evidence/soak/suite.py", out, *options)
+    _soak(session, "suite", "histories", "--histories=100000", "--busy=0")
 
 
 @nox.session
 def soak_hostile(session: nox.Session) -> None:
     """Sixty groups in a hostile environment: all go on afterwards (some 10 minutes)."""
-    session.install("-e", ".[conformance]")
-    out = f"--out={RECORDS}/hostile.json"
-    session.run("python", "evidence/soak/hostile.py", out, *session.posargs)
+    _soak(session, "hostile", "hostile")
 
 
 @nox.session
 def soak_mixed(session: nox.Session) -> None:
     """All soak runs but `soak_killed_runs` at once, for two hours."""
-    session.install("-e", ".[conformance]", HYPOTHESIS)
-    out = f"--out={RECORDS}/mixed.json"
-    session.run("python", "evidence/soak/mixed.py", out, *session.posargs)
+    _soak(session, "mixed", "mixed")
 
 
 @nox.session(python=PYTHONS)
 def soak_shuffled(session: nox.Session) -> None:
     """The suite in random orders, with workers and without (25 minutes for each)."""
-    session.install("-e", ".[conformance]", "pytest-random-order>=1.2,<2")
-    options = ("--runs=3", "--busy=0", "--shuffle", *session.posargs)
+    session.install("pytest-random-order>=1.2,<2")
     for workers, name in (("2", "shuffled"), ("0", "shuffled-n0")):
-        out = f"--out={RECORDS}/{name}-{session.python}.json"
-        count = f"--workers={workers}"
-        session.run("python", "evidence/soak/suite.py", count, out, *options)
+        options = ("--runs=3", "--busy=0", "--shuffle", f"--workers={workers}")
+        _soak(session, "suite", f"{name}-{session.python}", *options)

@@ -31,14 +31,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "evidence" / "soak"))
-
 import bounded
 import outcomes
-from circumstances import circumstances
 from outcomes import THE_END, Outcome, Outcomes
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
+from soak.circumstances import circumstances
 
 HERE = Path(__file__).parent
 EXCEPTIONS = HERE / "cpython_exceptions.toml"

@@ -19,12 +19,17 @@ line numbers of the places in Python that the file of causes names. The site sho
 from __future__ import annotations
 
 import argparse
+import ast
 import datetime
 import json
+import platform
+import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
+from importlib import metadata
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -39,39 +44,11 @@ from sharedtensor_conformance.expectations.programs import (
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
 EXPECTATIONS = SUITE / "expectations"
 CAUSES = EXPECTATIONS / "causes"
-FIND_PLACES = Path(__file__).with_name("find_places.py")
 GONE = 1
 LIMIT = 90  # seconds
 
-FIND_DISTRIBUTION = """
-import re, sys
-from importlib.metadata import packages_distributions, version
-
-def plain(name):
-    return re.sub("[-_.]+", "-", name).lower()
-
-found = {plain(module): names for module, names in packages_distributions().items()}
-distributions = found.get(plain(sys.argv[1]), [])
-"""
-"""Finds the distributions of a module, ignoring case and `-` or `_`."""
-
-ASK_MACHINE = """
-import json, platform
-(distribution, *_) = distributions
-print(json.dumps({
-    "version": version(distribution),
-    "python": platform.python_version(),
-    "kernel": f"{platform.system()} {platform.release()}",
-    "prefix": sys.prefix,
-}))
-"""
-"""Prints the versions of a module, of Python and of the kernel, as JSON."""
-
-ASK_VERSION = """
-for distribution in distributions[:1]:
-    print(version(distribution))
-"""
-"""Prints the version of the distribution of a module, if there is one."""
+STANDARD = "Lib/"
+"""How the name of a file begins that belongs to Python itself."""
 
 
 def main() -> int:
@@ -81,9 +58,6 @@ def main() -> int:
         epilog="Exit status: 0 if all deviations show, 1 if not, 2 for a usage error.",
     )
     parser.add_argument("implementation", help="for example torch")
-    parser.add_argument(
-        "--python", default=sys.executable, help="an interpreter that can import it"
-    )
     parser.add_argument(
         "--device",
         action="store_true",
@@ -99,26 +73,39 @@ def main() -> int:
     if not programs:
         print(f"There are no programs of {options.implementation!r} in {CAUSES}.")
         return 2
-    others = of_other_releases(options.implementation, options.python)
+    others = of_other_releases(options.implementation)
     programs = [program for program in programs if program not in others]
-    outputs = {program: output_of(program, options.python) for program in programs}
+    outputs = {program: output_of(program) for program in programs}
     shown = {program: said for program, said in outputs.items() if said is not None}
     print(f"{len(shown)} of {len(outputs)} deviations show.")
     if len(shown) < len(outputs):
         return 1
     if options.out:
-        lines = lines_of(options.implementation, options.python)
-        found = record(options.implementation, options.python, shown) | {"lines": lines}
+        found = record(options.implementation, shown)
+        found["lines"] = lines_of(options.implementation)
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def of_other_releases(implementation: str, python: str) -> set[str]:
+def version_of(module: str) -> str:
+    """Return the version of the distribution of a module; empty if there is none.
+
+    Case, and `-` or `_` in its name, make no difference.
+    """
+    found = metadata.packages_distributions()
+    same = [names[0] for name, names in found.items() if plain(name) == plain(module)]
+    return metadata.version(same[-1]) if same else ""
+
+
+def plain(name: str) -> str:
+    """Return a name in the form in which names are compared."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def of_other_releases(implementation: str) -> set[str]:
     """Return the programs that only expectations for other releases name."""
     file = EXPECTATIONS / f"{implementation}.toml"
-    ask = [python, "-c", FIND_DISTRIBUTION + ASK_VERSION, implementation]
-    asked = subprocess.run(ask, capture_output=True, text=True, check=True)
-    installed = asked.stdout.strip()
+    installed = version_of(implementation)
     if not (installed and file.is_file()):
         return set()
     named: dict[str, list[bool]] = {}
@@ -129,13 +116,14 @@ def of_other_releases(implementation: str, python: str) -> set[str]:
     return {program for program, applies in named.items() if not any(applies)}
 
 
-def output_of(program: str, python: str) -> str | None:
+def output_of(program: str) -> str | None:
     """Run one program, print the result, and return its output; None if it failed."""
     name = PurePath(program).stem
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.py")
         file.write_text(program_text(CAUSES, program), encoding="utf-8")
-        command = [sys.executable, bounded.__file__, str(LIMIT), python, str(file)]
+        limited = [sys.executable, bounded.__file__, str(LIMIT)]
+        command = [*limited, sys.executable, str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == bounded.TOO_LONG:
         print(f"{name}: NO ANSWER within {LIMIT} seconds")
@@ -150,23 +138,25 @@ def output_of(program: str, python: str) -> str | None:
     return None
 
 
-def record(implementation: str, python: str, outputs: dict[str, str]) -> dict[str, Any]:
+def record(implementation: str, outputs: dict[str, str]) -> dict[str, Any]:
     """Return the record of the programs that showed their deviations."""
-    ask = [python, "-c", FIND_DISTRIBUTION + ASK_MACHINE, implementation]
-    machine = json.loads(subprocess.check_output(ask, text=True))
-    prefix = machine.pop("prefix")
     programs = {
         PurePath(program).stem: {
             "sha256": code_hash(program_text(CAUSES, program)),
-            "output": output.strip().replace(prefix, "PREFIX"),
+            "output": output.strip().replace(sys.prefix, "PREFIX"),
         }
         for program, output in outputs.items()
     }
-    date = datetime.date.today().isoformat()
-    return {"date": date, **machine, "programs": programs}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "version": version_of(implementation),
+        "python": platform.python_version(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "programs": programs,
+    }
 
 
-def lines_of(implementation: str, python: str) -> dict[str, int]:
+def lines_of(implementation: str) -> dict[str, int]:
     """Return the lines of the places in Python that the file of causes names.
 
     Raises:
@@ -177,13 +167,36 @@ def lines_of(implementation: str, python: str) -> dict[str, int]:
         return {}
     causes = tomllib.loads(file.read_text(encoding="utf-8"))["causes"].values()
     named = {place for cause in causes for place in cause["where"]}
-    places = json.dumps(sorted(place for place in named if ".py: " in place))
-    command = [python, str(FIND_PLACES)]
-    found = json.loads(subprocess.check_output(command, input=places, text=True))
+    found = {place: line_of(place) for place in sorted(named) if ".py: " in place}
     missing = [place for place, line in found.items() if line is None]
     if missing:
         sys.exit(f"{file}: these places do not exist: {', '.join(missing)}")
-    return found
+    return {place: line for place, line in found.items() if line is not None}
+
+
+def line_of(place: str) -> int | None:
+    """Return the line on which the function of a place begins, or None."""
+    name, _, function = place.partition(": ")
+    file = file_of(name)
+    if not file.is_file():
+        return None
+    scopes: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    for part in function.split("."):
+        inside = (node for scope in scopes for node in ast.walk(scope))
+        scopes = [
+            node
+            for node in inside
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == part
+        ]
+    return next((node.lineno for node in scopes), None)
+
+
+def file_of(name: str) -> Path:
+    """Return the path of a name like ``Lib/queue.py`` or ``torch/storage.py``."""
+    if name.startswith(STANDARD):
+        return Path(sysconfig.get_path("stdlib"), name.removeprefix(STANDARD))
+    there = (Path(folder, name) for folder in sys.path)
+    return next((file for file in there if file.is_file()), Path(name))
 
 
 if __name__ == "__main__":

@@ -17,11 +17,13 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharedtensor import cuda
 from sharedtensor.cuda import devices
@@ -35,44 +37,39 @@ WAIT = 60.0
 """Seconds within which the second process answers."""
 
 
-class Way:
-    """One way of sending, and the second process that receives.
+class Way(NamedTuple):
+    """One way of sending.
 
     Args:
-        device: the device, as `tensor` names it.
         tensor: what is sent.
-        send: sends it on a pipe, and waits until the other has dropped it.
+        send: sends it on a pipe, and waits until the other process has dropped it.
         receive: what the other process runs, with its pipe and the device.
     """
 
-    def __init__(
-        self,
-        device: str,
-        tensor: Any,
-        send: Callable[[Any, Any], None],
-        receive: Callable[[Any, str], None],
-    ) -> None:
-        self._tensor, self._send = tensor, send
-        self.took: list[float] = []
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        arguments = (theirs, device)
-        self._other = context.Process(target=receive, args=arguments, daemon=True)
-        self._other.start()
+    tensor: Any
+    send: Callable[[Any, Any], None]
+    receive: Callable[[Any, str], None]
 
-    def measure(self, rounds: int) -> list[float]:
+    @contextmanager
+    def pipe(self, device: str) -> Iterator[Any]:
+        """Yield a pipe to a process that receives."""
+        context = multiprocessing.get_context("spawn")
+        pipe, theirs = context.Pipe()
+        arguments = (theirs, device)
+        other = context.Process(target=self.receive, args=arguments, daemon=True)
+        other.start()
+        yield pipe
+        pipe.send(None)
+        other.join(WAIT)
+
+    def measure(self, pipe: Any, rounds: int) -> list[float]:
         """Return the microseconds of each round."""
         took = []
         for _ in range(rounds):
             start = time.perf_counter_ns()
-            self._send(self._pipe, self._tensor)
+            self.send(pipe, self.tensor)
             took.append((time.perf_counter_ns() - start) / 1000)
         return took
-
-    def end(self) -> None:
-        """End the second process."""
-        self._pipe.send(None)
-        self._other.join(WAIT)
 
 
 def send_tensor(pipe: Any, tensor: Any) -> None:
@@ -136,24 +133,15 @@ def ways_on(device: str) -> dict[str, Way]:
     values = [1.0] * ELEMENTS
     tensor = cuda.tensor(values, device=device)
     ways = {
-        "send and receipt": Way(device, tensor, send_tensor, receive_tensors),
-        "driver calls": Way(device, tensor, call_driver, receive_handles),
+        "send and receipt": Way(tensor, send_tensor, receive_tensors),
+        "driver calls": Way(tensor, call_driver, receive_handles),
     }
-    if device.startswith("cuda") and torch_sees_a_device():
-        made = torch_tensor(values, device)
-        ways["torch"] = Way(device, made, send_tensor, receive_torch_tensors)
+    torch = import_module("torch") if find_spec("torch") else None
+    if torch and device.startswith("cuda") and torch.cuda.is_available():
+        import_module("torch.multiprocessing")  # it registers how tensors are sent
+        made = torch.tensor(values, device=device)
+        ways["torch"] = Way(made, send_tensor, receive_torch_tensors)
     return ways
-
-
-def torch_sees_a_device() -> bool:
-    """Return whether PyTorch is installed and sees a CUDA device."""
-    return bool(find_spec("torch") and import_module("torch").cuda.is_available())
-
-
-def torch_tensor(values: list[float], device: str) -> Any:
-    """Return a tensor of PyTorch, which its reducers send."""
-    import_module("torch.multiprocessing")
-    return import_module("torch").tensor(values, device=device)
 
 
 def figures(device: str, rounds: int) -> dict[str, Any]:
@@ -161,15 +149,18 @@ def figures(device: str, rounds: int) -> dict[str, Any]:
     block = -(-rounds // BLOCKS)
     found: dict[str, Any] = {"device": device, "rounds": block * BLOCKS}
     found["simulated"] = not device.startswith("cuda")
-    ways = ways_on(device)
-    for way in ways.values():
-        way.measure(WARM)
-    for _ in range(BLOCKS):
-        for way in ways.values():
-            way.took += way.measure(block)
-    for name, way in ways.items():
-        way.end()
-        deciles = statistics.quantiles(way.took, n=10)
+    ways, took = ways_on(device), defaultdict[str, list[float]](list)
+    with ExitStack() as stack:
+        pipes = {
+            name: stack.enter_context(way.pipe(device)) for name, way in ways.items()
+        }
+        for name, way in ways.items():
+            way.measure(pipes[name], WARM)
+        for _ in range(BLOCKS):
+            for name, way in ways.items():
+                took[name] += way.measure(pipes[name], block)
+    for name, each in took.items():
+        deciles = statistics.quantiles(each, n=10)
         found[name] = {"median": round(deciles[4], 1), "p90": round(deciles[8], 1)}
     return found
 

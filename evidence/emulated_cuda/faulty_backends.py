@@ -7,10 +7,9 @@ are faults of the backend for real devices, so it takes a CUDA runtime to see th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from sharedtensor.cuda import cuda_library, protocol, reducers
 from sharedtensor.cuda.cupy_driver import CupyDriver
 from sharedtensor.cuda.errors import (
     DeviceError,
@@ -22,61 +21,50 @@ from sharedtensor_conformance.adapters.reference import (
     ReferenceOperations,
     conformance_adapter,
 )
+from sharedtensor_conformance.mutants.registry import apply, mutant
 
 Method = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault: the function that it replaces, and the clause that it breaks."""
-
-    function: str
-    clause: str
-    fault: Callable[[Method], Method]
-
-
-FAULTS: dict[str, Fault] = {}
+OPERATIONS = "operations_of_"
+CLAUSES: dict[str, str] = {}
+"""The faults by name, each with the clause that it breaks."""
 
 
 def breaks(
-    clause: str, function: str, *, of: Any = CupyDriver
+    clause: str, replaces: str
 ) -> Callable[[Callable[[Method], Method]], Implementation]:
-    """Register a fault of a function under its own name, and make an adapter of it.
-
-    The function is a method of the driver, or one `of` a module of the backend.
-    """
+    """Register a fault under its own name, and make an adapter of it."""
 
     def register(fault: Callable[[Method], Method]) -> Implementation:
         name = fault.__name__
-        FAULTS[name] = Fault(function, clause, fault)
-
-        def __init__(self: ReferenceOperations) -> None:
-            ReferenceOperations.__init__(self)
-            setattr(of, function, fault(getattr(of, function)))
-
-        operations = f"{name}_operations"
-        globals()[operations] = type(
-            operations, (ReferenceOperations,), {"__init__": __init__}
-        )
-        target = f"{__name__}:{operations}"
-        return replace(conformance_adapter, name=name, operations=target)
+        CLAUSES[name] = clause
+        mutant(f"{name} in the backend", clause, replaces=f"cuda.{replaces}")(fault)
+        operations = f"{__name__}:{OPERATIONS}{name}"
+        return replace(conformance_adapter, name=name, operations=operations)
 
     return register
 
 
-@breaks("CUDA-6", "event_wait")
+def __getattr__(name: str) -> Any:
+    """Return the operations that an adapter names, and apply its fault."""
+    if not name.startswith(OPERATIONS):
+        raise AttributeError(name)
+    apply(f"{name.removeprefix(OPERATIONS)} in the backend")
+    return ReferenceOperations
+
+
+@breaks("CUDA-6", "cupy_driver.CupyDriver.event_wait")
 def ignores_events(event_wait: Method) -> Method:
     """Later work does not wait for an event."""
     return lambda driver, event: None
 
 
-@breaks("CUDA-6", "event_record")
+@breaks("CUDA-6", "cupy_driver.CupyDriver.event_record")
 def records_nothing(event_record: Method) -> Method:
     """An event stands for no work."""
     return lambda driver, event: None
 
 
-@breaks("CUDA-29", "event_record")
+@breaks("CUDA-29", "cupy_driver.CupyDriver.event_record")
 def records_an_event_once(event_record: Method) -> Method:
     """Of all events of a process the first alone is recorded, once it was sent."""
     recorded: list[int] = []
@@ -89,25 +77,25 @@ def records_an_event_once(event_record: Method) -> Method:
     return record_few
 
 
-@breaks("CUDA-27", "close_handle")
+@breaks("CUDA-27", "cupy_driver.CupyDriver.close_handle")
 def never_closes(close_handle: Method) -> Method:
     """What was opened stays open."""
     return lambda driver, base: None
 
 
-@breaks("CUDA-27", "free")
+@breaks("CUDA-27", "cupy_driver.CupyDriver.free")
 def never_frees(free: Method) -> Method:
     """What was allocated stays allocated."""
     return lambda driver, base: None
 
 
-@breaks("CUDA-25", "synchronize")
+@breaks("CUDA-25", "cupy_driver.CupyDriver.synchronize")
 def synchronises_nothing(synchronize: Method) -> Method:
     """Nobody waits for the device."""
     return lambda driver: None
 
 
-@breaks("CUDA-26", "allocate")
+@breaks("CUDA-26", "cupy_driver.CupyDriver.allocate")
 def takes_a_lack_of_memory_for_a_failure(allocate: Method) -> Method:
     """Memory that is short is reported as any other error is."""
 
@@ -120,13 +108,13 @@ def takes_a_lack_of_memory_for_a_failure(allocate: Method) -> Method:
     return allocate_or_fail
 
 
-@breaks("CUDA-8", "copy_to_device")
+@breaks("CUDA-8", "cupy_driver.CupyDriver.copy_to_device")
 def copies_all_but_the_last_byte(copy_to_device: Method) -> Method:
     """The last byte of a copy to the device stays behind."""
     return lambda driver, pointer, data: copy_to_device(driver, pointer, data[:-1])
 
 
-@breaks("CUDA-20", "open_handle")
+@breaks("CUDA-20", "cupy_driver.CupyDriver.open_handle")
 def opens_beside_the_base(open_handle: Method) -> Method:
     """What is opened is taken to begin with the driver's block."""
 
@@ -139,13 +127,13 @@ def opens_beside_the_base(open_handle: Method) -> Method:
     return open_block
 
 
-@breaks("CUDA-30", "device_identity", of=cuda_library)
+@breaks("CUDA-30", "cuda_library.device_identity")
 def knows_devices_by_their_index(device_identity: Method) -> Method:
     """A message names a device by the sender's index, and not by its UUID."""
     return str
 
 
-@breaks("CUDA-30", "local_name", of=reducers)
+@breaks("CUDA-30", "reducers.local_name")
 def takes_the_first_device_for_one_that_it_cannot_use(local_name: Method) -> Method:
     """A tensor on a device that the receiver does not see arrives on another one."""
 
@@ -158,7 +146,7 @@ def takes_the_first_device_for_one_that_it_cannot_use(local_name: Method) -> Met
     return name_or_first
 
 
-@breaks("CUDA-4", "refuse", of=protocol)
+@breaks("CUDA-4", "protocol.refuse")
 def counts_what_was_refused(refuse: Method) -> Method:
     """A message counts for ever that is refused for want of its device."""
     return lambda message: None

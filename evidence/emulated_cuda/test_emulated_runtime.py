@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gpu_rules
 import pytest
 from cupy.cuda import runtime
 from requests_to_peers import call, fill, read, status
@@ -13,6 +12,8 @@ from sharedtensor_conformance.adapters.reference import ReferenceOperations
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.plugin import cuda_facts
 
+ROOT = Path(__file__).parents[2]
+CI, RULES = ROOT / "ci", ROOT / "tests/cuda/test_driver_rules.py"
 NOT_READY = 600
 NOT_IN_EXPORTER, GONE = 201, 205
 MIB = 1 << 20
@@ -143,10 +144,15 @@ def test_a_fault_can_be_injected(new_peer):
     assert statuses == [0, 2, 0]
 
 
-def test_the_rules_of_device_memory_hold_on_it():
-    found = gpu_rules.judge("cuda:0")
-    assert set(found.values()) == {"kept", "not checked"}, found
-    assert gpu_rules.main(["--device", "cuda:0"]) == 2, "it is not taken for a device"
+@pytest.mark.parametrize(
+    ("device", "status", "said"),
+    [("emulated", 0, " passed"), ("cuda", 4, "the CUDA runtime here is emulated")],
+)
+def test_the_rules_of_device_memory_hold_on_it_and_name_it(device, status, said):
+    command = (sys.executable, "-m", "pytest", "-q", RULES, f"--device={device}")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done.stdout
+    assert said in done.stdout + done.stderr
 
 
 def test_it_is_never_judged_as_cuda():
@@ -162,15 +168,12 @@ def test_the_facts_of_a_report_are_those_of_the_machine():
     assert found["runtimes"] == {"cupy": "13.0"}
 
 
-CI = Path(gpu_rules.__file__).parent
-
-
 def run_program(name, *options):
     command = [sys.executable, CI / name, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("name", ["gpu_rules.py", "send_cost.py", "gpu_fitness.py"])
+@pytest.mark.parametrize("name", ["send_cost.py", "gpu_fitness.py"])
 def test_programs_for_a_device_refuse_the_emulated_runtime(name):
     done = run_program(name)
     assert done.returncode == 2

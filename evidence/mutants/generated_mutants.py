@@ -1,11 +1,10 @@
 """Tests the suite with mutants of the reference that a program generated.
 
-Each mutant of a sample is put into a copy of the packages, and the suite runs on it
-until a clause is broken. The suite runs in stages, the cheap configurations first, and
-each stage runs only on mutants that survived the stages before. A person reads the
-mutants that survive all stages. Either the change makes no difference that a clause
-could observe, and the reason is in ``equivalent_mutants.toml``; or the suite has a
-gap.
+The suite runs on each mutant of a sample until a clause is broken. It runs in stages,
+the cheap configurations first, and each stage only on mutants that survived the stages
+before. A person reads the mutants that survive all stages. Either the change makes no
+difference that a clause could observe, and the reason is in
+``equivalent_mutants.toml``; or the suite has a gap.
 
 The record has the first and the latest result of each mutant. A killed mutant is run
 again only with ``--again``.
@@ -14,13 +13,9 @@ again only with ``--again``.
 from __future__ import annotations
 
 import argparse
-import compileall
 import importlib.metadata
 import json
 import os
-import py_compile
-import queue
-import shutil
 import sys
 import tempfile
 import time
@@ -33,13 +28,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "soak"))
-
-from circumstances import circumstances
-from sharedtensor_conformance import bounded_run
-from sharedtensor_conformance.api import suite_command
-from sharedtensor_conformance.mutants.run import FIRST_FAILURE
+from broken_copies import ROOT, run_suite, uncover
 from sharedtensor_conformance.report.records import ReportError, read_report
+from soak.circumstances import circumstances
 
 try:
     from syntax_mutants import Change, Mutant, changes, sample
@@ -51,7 +42,6 @@ except ModuleNotFoundError as error:
     )
     sys.exit(2)
 
-ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 RECORD = ROOT / "docs" / "reports" / "generated-mutants.json"
 NO_CASE = "nothing was selected"
@@ -114,58 +104,31 @@ def stages_of(mutant: Mutant) -> tuple[tuple[str, ...], ...]:
     return (where, *(f"--clause={id}" for id in mutant.clauses)), *stages
 
 
-PLACES = {
-    "reference/sharedtensor": "sharedtensor",
-    "conformance/sharedtensor_conformance": "sharedtensor_conformance",
-    "spec": "sharedtensor_conformance/spec",
-}
-"""The folder of a copy for each folder of the repository."""
-
-
-class Copies:
-    """Copies of the packages, one for each parallel run."""
-
-    def __init__(self, folder: Path, count: int) -> None:
-        self.free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        for number in range(count):
-            self.free.put(self._copy(folder / str(number)))
-
-    def _copy(self, copy: Path) -> Path:
-        for folder, target in PLACES.items():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / folder, copy / target, ignore=ignored)
-        # Compiled files depend on the source, even if size and time are unchanged.
-        mode = py_compile.PycInvalidationMode.CHECKED_HASH
-        compileall.compile_dir(copy, quiet=2, invalidation_mode=mode)
-        return copy
-
-    def place(self, copy: Path, file: str) -> Path:
-        """Return where a file of the repository is in a copy."""
-        return copy / Path(file).relative_to("reference")
-
-
-def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, str]:
-    """Run the suite on a copy; return ``survived``, ``killed`` or ``timeout``, by what.
+def run_stage(
+    mutant: Mutant | None, options: Sequence[str], limit: float
+) -> tuple[str, str]:
+    """Run the suite; return ``survived``, ``killed`` or ``timeout``, by what.
 
     A broken SHOULD also kills, and so does an error that prevents all cases.
+
+    Args:
+        mutant: what is judged; None for the unchanged reference.
 
     Raises:
         RuntimeError: the run failed, but no case did.
     """
-    with tempfile.TemporaryDirectory(prefix="gm") as folder:
-        report = Path(folder, "report.jsonl")
-        options = ["--strict", "-x", f"--report={report}", *options]
-        result = bounded_run.run(
-            suite_command(*FIRST_FAILURE, *options),
-            limit,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-        )
+    with tempfile.TemporaryDirectory(prefix="gm") as place:
+        folder = Path(place)
+        if mutant:
+            uncover(ROOT, folder, Path(mutant.file))
+            (folder / mutant.file).write_text(mutant.source, "utf-8")
+            (folder / "sharedtensor").symlink_to("reference/sharedtensor")
+        result = run_suite(folder, options, limit)
         if result.status is None:
             return "timeout", f"no end within {limit:g} s"
         if result.status == 0 or NO_CASE in result.output:
             return "survived", ""
-        return "killed", _killer(report, result.last_line)
+        return "killed", _killer(folder / "report.jsonl", result.last_line)
 
 
 def _killer(report: Path, said: str) -> str:
@@ -242,8 +205,8 @@ def equivalents() -> dict[Key, str]:
 class Run:
     """Runs a sample: one stage on all mutants, then the next on the survivors."""
 
-    def __init__(self, copies: Copies, limit: float, record: Record) -> None:
-        self.copies, self.limit, self.record = copies, limit, record
+    def __init__(self, limit: float, record: Record) -> None:
+        self.limit, self.record = limit, record
 
     def judge(self, mutants: Sequence[Mutant], jobs: int) -> None:
         """Run the stages on the mutants."""
@@ -277,15 +240,9 @@ class Run:
         """Run one stage on one mutant."""
         if mutant.key in equivalents():  # it was added to the file meanwhile
             return "survived", "", 0.0
-        copy, started = self.copies.free.get(), time.monotonic()
-        place = self.copies.place(copy, mutant.file)
-        sound = place.read_text("utf-8")
-        try:
-            place.write_text(mutant.source, "utf-8")
-            outcome, by = run_stage(copy, stages_of(mutant)[stage], self.limit)
-        finally:
-            place.write_text(sound, "utf-8")
-            self.copies.free.put(copy)
+        started = time.monotonic()
+        options = stages_of(mutant)[stage]
+        outcome, by = run_stage(mutant, options, self.limit)
         return outcome, by, time.monotonic() - started
 
 
@@ -305,14 +262,12 @@ def score(rows: Iterable[dict[str, Any]], field: str) -> str:
     return f"{killed} of {len(judged)} ({share:.0%})"
 
 
-def baseline(copies: Copies, limit: float) -> None:
-    """Exit unless the unchanged packages pass all stages."""
-    copy = copies.free.get()
+def baseline(limit: float) -> None:
+    """Exit unless the unchanged reference passes all stages."""
     for options in dict.fromkeys(chain.from_iterable(STAGES.values())):
-        outcome, by = run_stage(copy, options, limit)
+        outcome, by = run_stage(None, options, limit)
         if outcome != "survived":
             raise SystemExit(f"Unchanged, {' '.join(options)}: {outcome}, {by}")
-    copies.free.put(copy)
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -363,11 +318,9 @@ def main(given: Sequence[str] | None = None) -> int:
     about = head(found, mutants, asked.seed)
     record = Record(asked.record, about, again=asked.again)
     os.nice(10)
-    with tempfile.TemporaryDirectory(prefix="gm") as folder:
-        copies = Copies(Path(folder), asked.jobs)
-        if not asked.no_baseline:
-            baseline(copies, asked.limit)
-        Run(copies, asked.limit, record).judge(mutants, asked.jobs)
+    if not asked.no_baseline:
+        baseline(asked.limit)
+    Run(asked.limit, record).judge(mutants, asked.jobs)
     rows = record.save(mutants)
     print(f"killed at first: {score(rows, 'first')}; now: {score(rows, 'outcome')}")
     return int(any(row["outcome"] not in {*KILLED, "equivalent"} for row in rows))

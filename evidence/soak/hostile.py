@@ -49,6 +49,7 @@ from group import (
 )
 from recording import NotHeld
 from sandbox import Sandbox
+from sharedtensor_conformance.cli.command import positive
 from sharedtensor_conformance.harness.kernel.process_tree import (
     SHM,
     has_ended,
@@ -293,7 +294,7 @@ def options() -> Parser:
     parser = Parser(__doc__, prog="hostile")
     add = parser.add_argument
     text = "how many episodes to run (default: %(default)s)"
-    add("--episodes", type=recording.positive, default=60, help=text)
+    add("--episodes", type=positive(int), default=60, help=text)
     text = "how long each hardship lasts (default: %(default)g)"
     add("--hold", type=float, default=1.0, metavar="SECONDS", help=text)
     return parser

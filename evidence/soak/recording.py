@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from circumstances import circumstances
+from sharedtensor_conformance.cli import command
 
-HELD, NOT_HELD, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
 STATUSES = (
     "Exit status: 0 everything held, 1 something did not hold, 4 usage error, "
     "130 interrupted."
@@ -31,8 +31,8 @@ class NotHeld(Exception):
     """Something that the run checks does not hold; the message is one sentence."""
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser with the common option; it reports a usage error in one sentence."""
+class Parser(command.Parser):
+    """A parser with the common option."""
 
     def __init__(self, description: str | None, **options: Any) -> None:
         super().__init__(
@@ -41,18 +41,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--out", type=Path, metavar="FILE.json", help="write a record of the run"
         )
-
-    def error(self, message: str) -> NoReturn:
-        """Print the message and exit with status 4."""
-        self.exit(WRONG_USE, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def positive(text: str) -> int:
-    """Return a number of at least one. Raises `ValueError`."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 class Progress:
@@ -101,15 +89,15 @@ def run(
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser.parse_args(given)
     record = {"command": command_line(given), **circumstances()}
-    began, status = time.monotonic(), HELD
+    began, status = time.monotonic(), command.YES
     try:
         record["sentence"] = work(options, record)
     except NotHeld as error:
-        record["sentence"], status = str(error), NOT_HELD
+        record["sentence"], status = str(error), command.NO
     except KeyboardInterrupt:
         print(f"\n{parser.prog}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    record |= {"held": status == HELD, "seconds": seconds_since(began)}
+        return command.INTERRUPTED
+    record |= {"held": status == command.YES, "seconds": seconds_since(began)}
     if options.out is not None:
         write(options.out, record, parser)
     print(record["sentence"], file=sys.stderr if status else sys.stdout)

@@ -24,6 +24,7 @@ import recording
 from group import CHANNELS, GRACE, STRATEGIES, Group, Plan
 from recording import NotHeld
 from sandbox import ResourceCounts, Sandbox, resources_of
+from sharedtensor_conformance.cli.command import positive
 from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
@@ -43,10 +44,10 @@ def options() -> recording.Parser:
     parser = recording.Parser(__doc__, prog="rounds")
     add = parser.add_argument
     text = "how many rounds (default: %(default)s)"
-    add("--rounds", type=recording.positive, default=1000, help=text)
+    add("--rounds", type=positive(int), default=1000, help=text)
     text = "run for this time instead of a number of rounds"
     add("--minutes", type=float, default=None, help=text)
-    add("--every", type=recording.positive, help="rounds between samples")
+    add("--every", type=positive(int), help="rounds between samples")
     text = "the sharing strategy (default: %(default)s)"
     add("--strategy", choices=STRATEGIES, default=STRATEGIES[0], help=text)
     text = "the start method (default: %(default)s)"

@@ -33,6 +33,7 @@ from recording import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.chapters.random_histories import RELATIVE_COST
+from sharedtensor_conformance.cli.command import positive
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,15 +56,13 @@ def options() -> recording.Parser:
     parser = recording.Parser(__doc__, prog="suite")
     add = parser.add_argument
     text = "how many runs (default: %(default)s)"
-    add("--runs", type=recording.positive, default=20, help=text)
+    add("--runs", type=positive(int), default=20, help=text)
     text = "run only histories, until there were as many, instead of a number of runs"
-    add("--histories", type=recording.positive, metavar="COUNT", help=text)
+    add("--histories", type=positive(int), metavar="COUNT", help=text)
     text = "histories of a case under fork, the fastest (default: %(default)s)"
-    add("--each", type=recording.positive, default=200, metavar="COUNT", help=text)
-    text = "start no further run after this time (default: no time limit)"
-    add("--minutes", type=recording.positive, help=text)
+    add("--each", type=positive(int), default=200, metavar="COUNT", help=text)
     text = "the seed of the first run, with --histories or --shuffle"
-    add("--first-seed", type=recording.positive, default=1, metavar="SEED", help=text)
+    add("--first-seed", type=positive(int), default=1, metavar="SEED", help=text)
     text = "workers of pytest-xdist (default: %(default)s)"
     add("--workers", type=int, default=2, metavar="COUNT", help=text)
     add("--shuffle", action="store_true", help="run the cases in a random order")
@@ -92,11 +91,9 @@ def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
     """Record the result of each run. Raises `NotHeld` if something is left."""
     things = "histories" if given.histories else "runs"
     progress = recording.Progress(given.histories or given.runs, things)
-    began, seeds = time.monotonic(), itertools.count(given.first_seed)
+    seeds = itertools.count(given.first_seed)
     with Sandbox() as sandbox, tempfile.TemporaryDirectory(prefix="sts-many-") as place:
         while (done := done_in(record)) < progress.total:
-            if given.minutes and time.monotonic() - began > 60 * given.minutes:
-                break
             seed = next(seeds)
             progress.at(done, f", seed {seed}")
             with busy(sandbox, given.busy):

@@ -1,9 +1,9 @@
 """Runs the suite over faults that were written from the specification alone.
 
-Who wrote the patches beside this file had not read a test. Each is applied to a
-temporary copy, of an implementation in this repository or of the few files of torch
-that it touches, which every process of the run then imports. First come the clauses
-that a patch breaks, then, for what is still alive, the whole suite.
+Who wrote the patches beside this file had not read a test. Each is applied to copies
+of the files that it touches, of an implementation in this repository or of torch, which
+every process of the run then imports. First come the clauses that a patch breaks, then,
+for what is still alive, the whole suite.
 
 The record keeps what the first run found beside what is found today: a test that was
 written because of a survivor does not make the trial less blind.
@@ -15,21 +15,25 @@ import argparse
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance import bounded_run
-from sharedtensor_conformance.mutants.run import FIRST_FAILURE
+from broken_copies import ROOT, run_suite, uncover
+from sharedtensor_conformance.mutants.run import KILLING
+from sharedtensor_conformance.report.records import (
+    Report,
+    ReportError,
+    Run,
+    read_report,
+)
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
 
 
@@ -55,7 +59,6 @@ GROUNDS = {
     "reference": Ground("sharedtensor", Path("reference"), ("--impl=reference",)),
     "torch": Ground("torch", None, ("--impl=torch", "--start-method=fork")),
 }
-KILLING = ("fail", "crash", "hang")
 LIMITS = {"clauses": 300.0, "everything": 1500.0}
 """Seconds that a run over the patch's own clauses, or over everything, may take."""
 ENDS = (1, 2)
@@ -108,16 +111,11 @@ def targets(patch: Patch) -> list[Path]:
 def lay_out(patch: Patch, folder: Path) -> None:
     """Make `folder` a place to import the broken implementation from."""
     ground = GROUNDS[patch.implementation]
-    if ground.folder is not None:
-        caches = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / ground.folder, folder / ground.folder, ignore=caches)
+    source = ROOT if ground.folder else installed(ground.package).parent
+    for target in targets(patch):
+        uncover(source, folder, target)
+    if ground.folder:
         (folder / ground.package).symlink_to(ground.folder / ground.package)
-    else:
-        package = installed(ground.package)
-        for target in targets(patch):
-            uncover(package.parent, folder, target)
-    suite = ROOT / "conformance" / "sharedtensor_conformance"
-    (folder / suite.name).symlink_to(suite)
     command = ("git", "apply", "-p1", str(patch.file))
     # Below a repository git would take the paths for those of its own tree.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
@@ -130,23 +128,6 @@ def installed(package: str) -> Path:
     if found is None or found.origin is None:
         raise SystemExit(f"{package} is not installed here")
     return Path(found.origin).parent
-
-
-def uncover(source: Path, folder: Path, target: Path) -> None:
-    """Copy one file; what lies beside it and its folders is linked.
-
-    Caches are not: a module's own cache then says that it was imported from here.
-    """
-    for depth in range(1, len(target.parts)):
-        place = Path(*target.parts[:depth])
-        (folder / place).mkdir(exist_ok=True)
-        for entry in sorted((source / place).iterdir()):
-            link = folder / place / entry.name
-            if entry.name != "__pycache__" and not os.path.lexists(link):
-                leads_there = entry.name == target.parts[depth]
-                if not leads_there:
-                    link.symlink_to(entry)
-    shutil.copyfile(source / target, folder / target)
 
 
 def is_active(patch: Patch, folder: Path) -> bool:
@@ -171,64 +152,58 @@ def judge(patch: Patch, stage: str, workers: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(patch, folder)
-        report = folder / "report.jsonl"
-        status = run_suite(command(patch, stage, report, workers), folder, stage)
+        done = run_suite(folder, options(patch, stage, workers), LIMITS[stage])
         if not is_active(patch, folder):
             raise SystemExit(f"{patch.name}: nobody imported what was broken")
-        lines = report.read_text(encoding="utf-8").splitlines()
-    found = verdict(patch, [json.loads(line) for line in lines], status)
+        found = verdict(patch, report_in(folder), done.status)
     return {**found, "stage": stage, "seconds": round(time.monotonic() - started, 1)}
 
 
-def command(patch: Patch, stage: str, report: Path, workers: str) -> list[str]:
-    """Return the command of a run; it ends with the first unexpected failure."""
-    suite = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), *FIRST_FAILURE]
-    suite += ["-x", "--strict", f"--report={report}"]
-    suite += GROUNDS[patch.implementation].options
+def options(patch: Patch, stage: str, workers: str) -> list[str]:
+    """Return what is judged in a run."""
+    judged = [*GROUNDS[patch.implementation].options]
     if stage == "clauses":
-        return [*suite, *(f"--clause={clause}" for clause in patch.clauses)]
-    return [*suite, "-n", workers]
+        return [*judged, *(f"--clause={clause}" for clause in patch.clauses)]
+    return [*judged, "-n", workers]
 
 
-def run_suite(arguments: list[str], folder: Path, stage: str) -> int | None:
-    """Run the suite over what lies in `folder`; None where it took too long."""
-    environment = os.environ | {"PYTHONPATH": str(folder)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return bounded_run.run(arguments, LIMITS[stage], cwd=ROOT, env=environment).status
+def report_in(folder: Path) -> Report | None:
+    """Return the report of a run; None if it wrote none."""
+    with suppress(ReportError):
+        return read_report(folder / "report.jsonl")
+    return None
 
 
-def verdict(
-    patch: Patch, lines: list[dict[str, Any]], status: int | None
-) -> dict[str, Any]:
+def verdict(patch: Patch, report: Report | None, status: int | None) -> dict[str, Any]:
     """Return what a report says of a fault: killed, survived or unjudged, and by what.
 
     It is killed where the suite ends so and names a broken clause that nobody
     expected to be broken.
     """
-    cases = [line for line in lines if line["type"] == "case"]
-    broken = [c for c in cases if c["verdict"] in KILLING and not c["expected"]]
-    red = sorted({clause for case in broken for clause in case["clauses"]})
+    cases = report.cases if report else ()
+    broken = [case for case in cases if case.verdict in KILLING and not case.expected]
+    red = sorted({clause for case in broken for clause in case.clauses})
     if status in ENDS and broken:
         fate = "killed"
     else:
         fate = "survived" if status == 0 else "unjudged"
     return {
         "fate": fate,
-        "by": broken[0]["id"] if broken else "",
+        "by": broken[0].id if broken else "",
         "red": red,
         "own_clause": bool(set(red) & set(patch.clauses)),
         "cases": len(cases),
-        "versions": versions(lines[0]) if lines else {},
+        "versions": versions(report.run) if report else {},
     }
 
 
-def versions(run: dict[str, Any]) -> dict[str, str]:
+def versions(run: Run) -> dict[str, str]:
     """Return what was judged by what."""
     return {
-        "implementation": run["implementation"]["version"],
-        "suite": run["suite"],
-        "spec": run["spec"]["version"],
-        "python": run["machine"]["python"],
+        "implementation": run.implementation.version,
+        "suite": run.suite,
+        "spec": run.spec.version,
+        "python": run.machine.python,
     }
 
 

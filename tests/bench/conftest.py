@@ -52,13 +52,7 @@ def bench(tmp_path):
 
 
 @pytest.fixture
-def modules(monkeypatch):
-    """Make the modules of the benchmark importable."""
-    monkeypatch.syspath_prepend(ROOT)
-
-
-@pytest.fixture
-def call(modules, monkeypatch, tmp_path):
+def call(monkeypatch, tmp_path):
     """Call the program in this process; return its status. Nothing is left of it."""
     from bench.__main__ import main
 

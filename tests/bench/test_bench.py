@@ -138,7 +138,7 @@ def test_processor_time_is_that_of_both_sides_and_of_the_drop(broken):
     assert 2100 <= found["samples"][0] < 4200
 
 
-def test_processor_time_of_a_manager_is_found_by_its_pattern(modules):
+def test_processor_time_of_a_manager_is_found_by_its_pattern():
     from bench.measuring import processor_clock, processor_times
 
     program = "import sys; sys.stdin.read(1); exec('while True: pass')"
@@ -233,7 +233,7 @@ def test_a_strategy_is_passed_over_where_another_one_exists(bench):
     assert names == [("stdlib", "default"), ("reference", "file_descriptor")]
 
 
-def test_each_implementation_begins_as_often_as_the_others(modules, monkeypatch):
+def test_each_implementation_begins_as_often_as_the_others(monkeypatch):
     from bench.__main__ import Bench
 
     bench, order = Bench(), []
@@ -244,7 +244,7 @@ def test_each_implementation_begins_as_often_as_the_others(modules, monkeypatch)
     assert "".join(order) == "abc" + "bca" + "cab" + "abc"
 
 
-def test_rows_are_chosen_by_pattern_and_large_ones_only_so(modules):
+def test_rows_are_chosen_by_pattern_and_large_ones_only_so():
     from bench.rows import AXES, ROWS, Cell, cells_of, chosen_rows
 
     names = [row.name for row in chosen_rows(["first-share-*", "state-dict"])]
@@ -259,7 +259,7 @@ def test_rows_are_chosen_by_pattern_and_large_ones_only_so(modules):
     ]
 
 
-def test_another_implementation_is_compared_under_the_same_strategy(modules):
+def test_another_implementation_is_compared_under_the_same_strategy():
     from bench.results import Result, table
 
     results = [

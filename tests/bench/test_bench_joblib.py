@@ -34,7 +34,7 @@ def test_joblib_is_measured_beside_the_standard_library(bench):
     assert names == ["joblib-memmap", "stdlib"] * 2
 
 
-def test_array_is_dumped_once_and_its_file_goes_with_the_sender_s_array(modules):
+def test_array_is_dumped_once_and_its_file_goes_with_the_sender_s_array():
     from bench.joblib_memmap import JoblibOperations
 
     operations = JoblibOperations()

@@ -1,10 +1,7 @@
 """The programs that show deviations, and the script that runs them."""
 
-import importlib.util
-import json
-import os
+import importlib
 import re
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import version
@@ -29,17 +26,19 @@ PROGRAMS = [name for library in LIBRARIES for name in program_names(CAUSES, libr
 
 
 @pytest.fixture
-def run_causes(monkeypatch, tmp_path):
-    """Return a function that runs the script over programs given as text."""
+def script(monkeypatch, tmp_path):
+    """Return the script, as a module that looks for programs in the test's folder."""
     monkeypatch.syspath_prepend(ROOT / "ci")
-    spec = importlib.util.spec_from_file_location(
-        "run_causes", ROOT / "ci" / "run_causes.py"
-    )
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = importlib.import_module("run_causes")
     monkeypatch.setattr(script, "EXPECTATIONS", tmp_path)
     monkeypatch.setattr(script, "CAUSES", tmp_path)
     monkeypatch.setattr(script, "LIMIT", 5)
+    return script
+
+
+@pytest.fixture
+def run_causes(script, monkeypatch, tmp_path):
+    """Return a function that runs the script over programs given as text."""
 
     def run(implementation="mine", options=(), **programs):
         monkeypatch.setattr(sys, "argv", ["run_causes.py", implementation, *options])
@@ -122,21 +121,13 @@ def test_programs_in_a_folder_for_devices_are_run_when_asked_for_and_alone(
     assert run("--device") == (0, "two: lost\n1 of 1 deviations show.\n")
 
 
-def test_a_place_is_found_in_any_folder_of_the_path(tmp_path):
+def test_a_place_is_found_in_any_folder_of_the_path(script, monkeypatch, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "one.py").write_text("\nclass A:\n    def f(self): ...\n")
-    found = subprocess.run(
-        [sys.executable, ROOT / "ci" / "find_places.py"],
-        input=json.dumps(["mine/one.py: A.f", "mine/two.py: f", "Lib/queue.py: Queue"]),
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = json.loads(found.stdout)
-    assert lines["mine/one.py: A.f"] == 3
-    assert lines["mine/two.py: f"] is None
-    assert lines["Lib/queue.py: Queue"] > 1
+    monkeypatch.syspath_prepend(tmp_path)
+    assert script.line_of("mine/one.py: A.f") == 3
+    assert script.line_of("mine/two.py: f") is None
+    assert script.line_of("Lib/queue.py: Queue") > 1
 
 
 def test_no_programs_are_wrong_use(run_causes, capsys):

@@ -1,6 +1,6 @@
 """What the programs that show deviations printed, as it is recorded for the site."""
 
-import importlib.util
+import importlib
 import json
 import platform
 import re
@@ -32,11 +32,7 @@ WHERE = '[causes.one]\nno-promise = "It is small."\nwhere = ["{}"]\n'
 def record(monkeypatch, tmp_path):
     """Run the script over one program with `--out`, and return what it recorded."""
     monkeypatch.syspath_prepend(ROOT / "ci")
-    spec = importlib.util.spec_from_file_location(
-        "run_causes", ROOT / "ci" / "run_causes.py"
-    )
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = importlib.import_module("run_causes")
     monkeypatch.setattr(script, "CAUSES", tmp_path)
     out = tmp_path / "record.json"
 

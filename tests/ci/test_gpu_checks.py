@@ -1,4 +1,4 @@
-"""The checks for a first device: bounded, and saved step by step."""
+"""The checks for a GPU: bounded, saved step by step, and never green by themselves."""
 
 import json
 import os
@@ -16,6 +16,7 @@ import gpu_checks
 import gpu_gate
 
 ROOT = Path(__file__).parents[2]
+SLEEPS = "import time; time.sleep(60)"
 
 
 def program(text):
@@ -23,13 +24,8 @@ def program(text):
 
 
 @pytest.fixture
-def summary(tmp_path):
-    return gpu_checks.Summary(tmp_path, emulated=False, keep=False)
-
-
-@pytest.fixture
-def run(summary, tmp_path, monkeypatch):
-    """Run a step; return whether it held, and its row in the summary.
+def run(tmp_path, monkeypatch):
+    """Run a step; return its row of the summary.
 
     It runs where no other process is: what is below pytest would be taken for its.
     """
@@ -43,16 +39,11 @@ def run(summary, tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu_checks.bounded, "run", run_bounded)
 
-    def run_step(text, limit=30.0, left=600.0):
+    def run_step(text, limit):
         step = gpu_checks.Step("one", "what it shows", limit, program(text))
-        held = gpu_checks.run_step(step, summary, left, 0)
-        (row,) = json.loads((tmp_path / "summary.json").read_text())["steps"]
-        return held, row
+        return gpu_checks.run_step(step, tmp_path, 0)
 
     return run_step
-
-
-SLEEPS = "import time; time.sleep(60)"
 
 
 @pytest.mark.parametrize(
@@ -64,104 +55,46 @@ SLEEPS = "import time; time.sleep(60)"
         (SLEEPS, 1.0, "hung"),
     ],
 )
-def test_a_step_ends_with_a_status_which_is_saved(run, text, limit, status):
-    held, row = run(text, limit=limit)
-    assert (held, row["status"]) == (status == "held", status)
-    assert row["said"] == ("all of it held" if held else "")
+def test_a_step_has_a_status_and_what_it_said(run, text, limit, status):
+    row = run(text, limit)
+    assert row["status"] == status
+    assert row["said"] == ("all of it held" if status == "held" else "")
 
 
-def test_a_step_without_time_is_not_run_and_not_green(run):
-    held, row = run("raise SystemExit(3)", left=0.5)
-    assert (held, row["status"]) == (False, "not run")
-
-
-def test_a_step_that_the_end_of_all_steps_cuts_off_did_not_hang(run):
-    held, row = run(SLEEPS, limit=30.0, left=1.5)
-    assert (held, row["status"]) == (False, "not run")
-    assert "--only" in row["said"]
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"emulated": false}'])
-def test_file_that_is_no_summary_is_refused_in_a_sentence(tmp_path, text):
-    (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(gpu_checks.Unfit, match="is no summary; give another --out"):
-        gpu_checks.Summary(tmp_path, emulated=False, keep=True)
-
-
-def test_a_step_is_saved_as_not_run_before_it_ends(run, tmp_path):
-    text = f"import json; print(json.load(open({str(tmp_path / 'summary.json')!r})))"
-    assert "'status': 'not run'" in run(text)[1]["said"]
-
-
-def test_earlier_results_are_kept_if_that_is_asked(run, tmp_path):
-    run("pass")
-    kept = gpu_checks.Summary(tmp_path, emulated=False, keep=True)
-    assert kept.steps["one"]["status"] == "held"
-    assert not gpu_checks.Summary(tmp_path, emulated=False, keep=False).steps
-
-
-def test_results_of_the_emulated_runtime_and_of_a_device_are_not_mixed(run, tmp_path):
-    run("pass")
-    with pytest.raises(gpu_checks.Unfit, match="has results of the device"):
-        gpu_checks.Summary(tmp_path, emulated=True, keep=True)
-
-
-def test_every_clause_of_the_chapter_is_in_one_group():
-    text = (ROOT / "spec" / "cuda.md").read_text()
-    known = {line.split()[-1] for line in text.splitlines() if "{clause} CUDA-" in line}
-    grouped = [n for numbers in gpu_checks.GROUPS.values() for n in numbers.split()]
-    assert sorted(f"CUDA-{number}" for number in grouped) == sorted(known)
-
-
-def words_of(**how):
-    every = gpu_checks.steps("py", Path("out"), "lock", **how)
+def words_of(*, emulated, libraries):
+    facts = {"emulated": emulated, "met": {"libraries": libraries}}
+    every = gpu_checks.steps("py", Path("out"), "lock", facts)
     return {step.name: " ".join(map(str, step.command)) for step in every}
 
 
 def test_emulated_steps_say_so_and_those_of_a_device_do_not():
-    emulated = words_of(emulated=True, torch=True)
+    emulated = words_of(emulated=True, libraries={"torch": "2"})
     assert all("emulated" in words for words in emulated.values())
-    real = words_of(emulated=False, torch=True)
+    real = words_of(emulated=False, libraries={"torch": "2"})
     assert not any("emulated" in words for words in real.values())
     assert set(real) - set(emulated) == {"torch"}
-    assert "torch" not in words_of(emulated=False, torch=False)
+    assert "torch" not in words_of(emulated=False, libraries={})
 
 
-@pytest.fixture
-def check(monkeypatch, tmp_path):
-    """Run chosen checks of which some break; return the result and what was run."""
-    examined = {"extra": "cuda13"}
-    monkeypatch.setattr(gpu_checks, "examined", lambda file, emulated: dict(examined))
+@pytest.mark.parametrize("broken", ["", "rules"])
+def test_a_step_that_does_not_hold_stops_no_other(monkeypatch, tmp_path, broken):
+    facts = {"extra": "cuda13", "emulated": False}
+    monkeypatch.setattr(gpu_checks, "examined", lambda file, emulated: dict(facts))
     monkeypatch.setattr(gpu_checks, "refuse_unseen", lambda *ignored: None)
-    versions = {"libraries": {"torch": "2"}}
-    monkeypatch.setattr(gpu_checks, "add_versions", lambda *ignored: versions)
+    monkeypatch.setattr(gpu_checks, "versions", lambda *ignored: {"libraries": {}})
+    saved, summary = [], tmp_path / "summary.json"
 
-    def run_checks(*only, broken=""):
-        ran = []
+    def run_step(step, *ignored):
+        saved.append(len(json.loads(summary.read_text())["steps"]))
+        return {"name": step.name, "status": "hung" if step.name == broken else "held"}
 
-        def run_step(step, *ignored):
-            ran.append(step.name)
-            return step.name != broken
-
-        monkeypatch.setattr(gpu_checks, "run_step", run_step)
-        given = ["--python=py", *(f"--only={name}" for name in only)]
-        options = gpu_checks.build_parser().parse_args(given)
-        return gpu_checks.check(options, tmp_path, 0), ran
-
-    return run_checks
-
-
-def test_a_step_that_does_not_hold_stops_no_other(check):
-    held, ran = check(broken="rules")
-    assert not held
-    assert (ran[0], ran[-1]) == ("rules", "memory")
-    assert check() == (True, ran)
-
-
-def test_only_the_steps_that_are_asked_for_are_run(check):
-    assert check("torch", "smoke") == (True, ["smoke", "torch"])
-    with pytest.raises(gpu_checks.Unfit, match="there is no step one"):
-        check("one")
+    monkeypatch.setattr(gpu_checks, "run_step", run_step)
+    options = SimpleNamespace(python="py", emulated=False, lock="lock")
+    held = gpu_checks.check(options, tmp_path, tmp_path, 0)
+    assert held == (not broken)
+    assert saved == [0, 1, 2, 3], "each row is saved before the next step"
+    names = [row["name"] for row in json.loads(summary.read_text())["steps"]]
+    assert names == ["rules", "cost", "gate", "memory"]
 
 
 HOLDS = """

@@ -130,7 +130,17 @@ def test_a_run_that_does_not_end_is_a_timeout(tmp_path, monkeypatch):
     endless = tmp_path / "endless"
     endless.write_text("#!/bin/sh\nsleep 600\n")
     endless.chmod(0o755)
-    monkeypatch.setattr(generated_mutants.sys, "executable", str(endless))
-    outcome, by = generated_mutants.run_stage(tmp_path, (), 0.2)
+    monkeypatch.setattr(sys, "executable", str(endless))
+    outcome, by = generated_mutants.run_stage(None, (), 0.2)
     assert outcome == "timeout"
     assert "0.2 s" in by
+
+
+def test_a_mutant_is_what_the_suite_runs_on():
+    file = "reference/sharedtensor/protocol.py"
+    source = (generated_mutants.ROOT / file).read_text() + "\nraise ImportError\n"
+    mutant = syntax_mutants.Mutant(file, 1, "", "", "", "", source, ())
+    few = ("--start-method=fork", "--strategy=file_descriptor", "--clause=API-2")
+    outcome, by = generated_mutants.run_stage(mutant, few, 300)
+    assert outcome == "killed", by
+    assert generated_mutants.run_stage(None, few, 300) == ("survived", "")

@@ -1,20 +1,34 @@
 """What the tests of device memory share: devices, and peers to share them with."""
 
 import gc
-import sys
-from pathlib import Path
 
 import pytest
-from sharedtensor.cuda import simulated
-
-sys.path.append(str(Path(__file__).parents[2] / "ci"))
 from cuda_peers import Peer, drop_everything
+from sharedtensor.cuda import simulated
+from sharedtensor_conformance.adapters.reference import is_emulated
+
+DEVICES = {"simulated": "sim:0", "emulated": "cuda:0", "cuda": "cuda:0"}
+
+
+def pytest_addoption(parser):
+    text = "where test_driver_rules.py is run (default: %(default)s)"
+    parser.addoption("--device", choices=DEVICES, default="simulated", help=text)
 
 
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "rule(name): the rule of the guide that is tested"
     )
+    chosen = config.getoption("device", "simulated")
+    if chosen != "simulated" and is_emulated() != (chosen == "emulated"):
+        what = "emulated" if is_emulated() else "not emulated"
+        raise pytest.UsageError(f"--device={chosen}: the CUDA runtime here is {what}")
+
+
+@pytest.fixture
+def device_name(request):
+    """The name of the device that the command line chooses."""
+    return DEVICES[request.config.getoption("device", "simulated")]
 
 
 @pytest.fixture(autouse=True)

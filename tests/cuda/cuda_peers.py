@@ -10,6 +10,7 @@ import gc
 import multiprocessing
 import os
 import signal
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
@@ -64,6 +65,26 @@ class Peer:
         self._pipe.close()
         self.process.join(DEADLINE)
         assert self.process.exitcode is not None, "the peer did not end"
+
+
+class Driven:
+    """The driver of a device in a peer, where its methods are called.
+
+    Args:
+        find: a function that puts the driver into ``held["device"]``.
+    """
+
+    def __init__(self, peer, find, *arguments):
+        self.peer = peer
+        peer.call(find, *arguments)
+
+    def __getattr__(self, method):
+        return partial(self.peer.call, drive, method)
+
+
+def drive(held, method, *arguments):
+    """Call a method of the driver."""
+    return getattr(held["device"], method)(*arguments)
 
 
 def drop_everything(held):

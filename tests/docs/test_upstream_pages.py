@@ -85,8 +85,8 @@ PAGES = {
     "docs/clauses.md": "# Clauses\n\n```{deviation-clauses} torch\n```\n",
     "docs/conf.py": tiny_project.FILES["docs/conf.py"] + 'extensions += ["records"]\n',
     "docs/device.md": (
-        "# Device\n\n```{record} device-deviations reports/causes/torch-device.json "
-        "reports/gpu/torch.jsonl\n```\n"
+        "# Device\n\n```{record} device-deviations reports/causes/torch-device.json"
+        "\n```\n"
     ),
     "docs/found/all.md": "# All\n\n```{findings}\n```\n",
     f"{FOLDER}/paddle.toml": ENTRY.format("lost", 4).replace("torch/", "paddle/"),
@@ -111,6 +111,7 @@ def write_reports(root):
     write_report(root, "paddle", case_of(Verdict.FAIL), expectations="paddle.toml")
     on_device = case_of(Verdict.FAIL, cause=COUNTS)
     options = {"options": ("--impl=torch-cuda", "--device=cuda"), "device": "cuda"}
+    options["expectations"] = "torch.toml"
     write_report(root, "torch", on_device, file="gpu/torch.jsonl", **options)
 
 

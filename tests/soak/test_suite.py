@@ -1,7 +1,6 @@
 """The suite again and again: a run of one clause, and runs that were no plain pass."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -44,18 +43,6 @@ def test_a_history_that_fails_is_a_finding_and_is_not_counted(run):
     assert verdicts["fail"] > 0
     assert sum(done.record["histories"].values()) == 3 * verdicts.get("pass", 0)
     assert "no plain pass, first test_histories.py::" in done.said
-
-
-def test_no_run_begins_when_the_time_is_over(scripts, monkeypatch):
-    import suite
-
-    times = iter([0, 61])
-    clock = SimpleNamespace(monotonic=lambda: next(times))
-    monkeypatch.setattr(suite, "time", clock)
-    given = suite.options().parse_args(["--minutes=1", "--busy=0"])
-    record = {"runs": []}
-    suite.run_all(given, record)
-    assert record == {"runs": []}
 
 
 @pytest.fixture

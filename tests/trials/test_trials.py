@@ -12,11 +12,13 @@ import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np  # noqa: F401 - a child need not import it
 import pytest
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PATCHES = sorted((ROOT / "evidence" / "trials").glob("*/*.patch"))
@@ -118,8 +120,9 @@ def test_suite_can_be_run_over_what_is_laid_out(
 ) -> None:
     patch = trials.read_patch(OF_THIS_REPOSITORY[0])
     trials.lay_out(patch, tmp_path)
-    command = trials.command(patch, "clauses", tmp_path / "report.jsonl", "2")
-    assert trials.run_suite([*command, "--collect-only"], tmp_path, "clauses") == 0
+    options = trials.options(patch, "clauses", "2")
+    done = trials.run_suite(tmp_path, [*options, "--collect-only"], 120.0)
+    assert done.status == 0, done.output
 
 
 def test_record_is_of_the_patches_that_there_are(trials: ModuleType) -> None:
@@ -151,16 +154,24 @@ def test_only_an_unexpected_break_and_the_status_of_a_failure_kill(
     trials: ModuleType,
 ) -> None:
     patch = trials.patches()[0]
-    case = {"type": "case", "id": "x", "clauses": list(patch.clauses)}
-    broken = {**case, "verdict": "fail", "expected": False}
-    known = {**case, "verdict": "fail", "expected": True}
-    machine = {"python": "3"}
-    run = {
-        "type": "run", "implementation": {"version": "1"}, "suite": "1",
-        "spec": {"version": "1"}, "machine": machine,
-    }  # fmt: skip
-    fates = [
-        trials.verdict(patch, [run, one], status)["fate"]
-        for one, status in ((broken, 1), (known, 0), (known, 1), (broken, None))
-    ]
+    run = SimpleNamespace(
+        implementation=SimpleNamespace(version="1"),
+        suite="1",
+        spec=SimpleNamespace(version="1"),
+        machine=SimpleNamespace(python="3"),
+    )
+
+    def fate(status: int | None, *, expected: bool = False) -> object:
+        case = Case("x", "test", patch.clauses, Verdict.FAIL, expected)
+        report = SimpleNamespace(run=run, cases=[case])
+        return trials.verdict(patch, report, status)["fate"]
+
+    fates = [fate(1), fate(0, expected=True), fate(1, expected=True), fate(None)]
     assert fates == ["killed", "survived", "unjudged", "unjudged"]
+
+
+def test_run_without_a_report_judges_nothing(
+    trials: ModuleType, tmp_path: Path
+) -> None:
+    assert trials.report_in(tmp_path) is None
+    assert trials.verdict(trials.patches()[0], None, 4)["fate"] == "unjudged"

@@ -16,24 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.expectations.programs import code_hash
-from sharedtensor_conformance.report.causes import (
-    Cause,
-    CausesError,
-    Promise,
-    load_causes,
-)
+from sharedtensor_conformance.report.causes import Cause, Promise, load_causes
 from sharedtensor_conformance.report.expectations import (
     REPRODUCERS,
     Expectation,
-    ExpectationsError,
     load_expectations,
 )
 from sphinx.errors import ExtensionError
 from torch_patches import FIXES
 
-from clauses.known import FOLDER
+from clauses.known import FOLDER, stopping_the_build
 from clauses.outcomes import outcome_in
-from clauses.reports import Column
+from clauses.reports import Column, Judgement
 from clauses.shown_files import text_of
 
 RECORDS = Path("docs", "reports", "causes")
@@ -123,12 +117,10 @@ def read_all(root: Path, columns: Sequence[Column]) -> dict[str, Deviating]:
 
 def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     name, folder = column.name, root / FOLDER / REPRODUCERS
-    try:
+    version = column.reports[0].run.implementation.version
+    with stopping_the_build():
         facts = load_causes(folder / f"{name}.toml")
-        version = column.reports[0].run.implementation.version
         entries = load_expectations(root / FOLDER / f"{name}.toml").applying_to(version)
-    except (CausesError, ExpectationsError) as error:
-        raise ExtensionError(str(error)) from error
     run = _recorded(root, name)
     fixes = _Patched(root, patched)
     reports = []
@@ -163,11 +155,18 @@ def _clauses(
     column: Column, about: Iterable[Expectation], file: str
 ) -> tuple[str, ...]:
     """Return the clauses that a program stands for: expected ones, and judged ones."""
-    found = dict.fromkeys(entry.clause for entry in about if entry.clause)
-    for id, judgement in column.judgements.items():
-        if any(cause.program == file for cause in judgement.causes):
-            found[id] = None
-    return tuple(found)
+    expected = [entry.clause for entry in about if entry.clause]
+    judged = clauses_of(column.judgements, file)
+    return tuple(dict.fromkeys([*expected, *judged]))
+
+
+def clauses_of(judgements: Mapping[str, Judgement], program: str) -> list[str]:
+    """Return the clauses that were broken for the cause that a program shows."""
+    return [
+        id
+        for id, judgement in judgements.items()
+        if any(cause.program == program for cause in judgement.causes)
+    ]
 
 
 def title_of(program: str) -> str:

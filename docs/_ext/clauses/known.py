@@ -7,13 +7,16 @@ that the run used has the rest, and is part of the repository.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharedtensor_conformance.report.causes import CausesError
 from sharedtensor_conformance.report.expectations import (
     REPRODUCERS,
     Expectation,
     Expectations,
+    ExpectationsError,
 )
 from sharedtensor_conformance.report.known import Breach, Known
 from sharedtensor_conformance.report.known import expectations_of as read_expectations
@@ -50,16 +53,23 @@ class Deviation:
         )
 
 
+@contextmanager
+def stopping_the_build() -> Iterator[None]:
+    """Make an error of a file that the suite reads one that stops the build."""
+    try:
+        yield
+    except (CausesError, ExpectationsError, ReportError) as error:
+        raise ExtensionError(str(error)) from error
+
+
 def expectations_of(root: Path, run: Run) -> Expectations:
     """Return the file that `run` used, as it is now; empty where there is none.
 
     Raises:
         ExtensionError: the file is malformed.
     """
-    try:
+    with stopping_the_build():
         return read_expectations(run, root / FOLDER)
-    except ReportError as error:
-        raise ExtensionError(str(error)) from error
 
 
 class Deviations:
@@ -71,10 +81,8 @@ class Deviations:
     """
 
     def __init__(self, root: Path, run: Run) -> None:
-        try:
+        with stopping_the_build():
             self._known = Known(run, root / FOLDER)
-        except ReportError as error:
-            raise ExtensionError(str(error)) from error
 
     def not_shown(
         self, cases: Sequence[Case], summary: Summary

@@ -17,11 +17,11 @@ from packaging.version import Version
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Citation
 from sharedtensor_conformance.report.expectations import Expectation
-from sharedtensor_conformance.report.records import ReportError, Run
+from sharedtensor_conformance.report.records import Run
 from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
 from sphinx.errors import ExtensionError
 
-from clauses.known import expectations_of
+from clauses.known import expectations_of, stopping_the_build
 from clauses.outcomes import Outcome, outcome_of
 from clauses.reports import Column, Judgement, judged
 
@@ -117,10 +117,8 @@ def read_all(
 
 
 def _read(file: Path) -> SummaryFile:
-    try:
+    with stopping_the_build():
         record = read_summary(file)
-    except ReportError as error:
-        raise ExtensionError(str(error)) from error
     if not record.run.selection.full or record.summary.exit_status:
         raise ExtensionError(
             f"{file} is not of a full selection that ended with 0: a release is shown "

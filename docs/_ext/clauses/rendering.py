@@ -124,7 +124,7 @@ def _templates() -> Environment:
     made = Environment(
         extensions=["jinja2.ext.do"],
         loader=FileSystemLoader(sorted(EXTENSIONS.glob("*/templates"))),
-        autoescape=select_autoescape(["html"]),
+        autoescape=select_autoescape(["html", "xml"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -24,7 +24,6 @@ from sharedtensor_conformance.report.records import (
     STAND_INS,
     Case,
     Report,
-    ReportError,
     Run,
     Summary,
     read_report,
@@ -32,7 +31,7 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.verdicts import Need, Verdict
 from sphinx.errors import ExtensionError
 
-from clauses.known import Deviation, Deviations
+from clauses.known import Deviation, Deviations, stopping_the_build
 
 SHOWN = 3
 """How many broken cases of a clause are shown with their evidence."""
@@ -332,10 +331,8 @@ def read_all(root: Path, first: list[str]) -> list[Shown]:
 
 
 def _whole(file: Path) -> tuple[Report, Summary]:
-    try:
+    with stopping_the_build():
         report = read_report(file)
-    except ReportError as error:
-        raise ExtensionError(str(error)) from error
     if report.summary is None:
         raise ExtensionError(f"{file} was cut short: only whole runs are shown")
     return report, report.summary

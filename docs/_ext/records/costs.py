@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from math import ceil, floor, log2
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Any, NamedTuple
+
+from bench.results import FAILED, TIMED, ratios
 
 Record = Mapping[str, Any]
 
 OURS, THEIRS = "reference", "torch"
-TIMED = "us"
-FAILED = "failed: "
 STARTS_A_CHILD = "start a child"
 FEW_TICKS = 6  # as many labels as fit side by side
 CELL = ("row", "channel", "start_method", "strategy")
@@ -103,8 +103,7 @@ class Pair:
 
 def spread_of(figures: Sequence[float], others: Sequence[float]) -> Spread | None:
     """Return the spread of the ratios in each repeat, or None for fewer than two."""
-    pairs = zip(figures, others, strict=False)
-    found = [one / other for one, other in pairs if other]
+    found = ratios(figures, others)
     if len(found) < 2:
         return None
     return Spread(*quantiles(found, n=4, method="inclusive"))
@@ -149,9 +148,6 @@ def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
         "tasks": grouped(pairs, lambda pair: pair.ours["task"]),
         "answers": {answer: by_answer.get(answer, []) for answer in Answer},
         "axis": Axis.over(pair.times for pair in compared if pair.times),
-        "runs": [run_of(record) for record in records.values()],
-        "figure": figure,
-        "ratio": ratio,
     }
 
 
@@ -180,46 +176,6 @@ def grouped(pairs: Iterable[Pair], key: Callable[[Pair], Any]) -> dict[Any, list
     for pair in pairs:
         groups.setdefault(key(pair), []).append(pair)
     return groups
-
-
-def run_of(record: Record) -> str:
-    """Return a sentence about one run, with a warning if the machine was busy."""
-    machine = record["machine"]
-    versions = {
-        one["implementation"]: one["version"] for one in record["implementations"]
-    }
-    subjects = [f"{name} {version}" for name, version in versions.items()]
-    said = (
-        f"{record['started'][:10]}: {', '.join(subjects)} on {machine['processor']}, "
-        f"{machine['cores']} cores, {machine['kernel']}, Python {machine['python']}, "
-        f"{record['options']['repeats']} repeats"
-    )
-    if wake_up := machine.get("wake_up"):
-        took = f"{wake_up['median_us']:.1f} us for the round trip of a byte"
-        said += f"; {wake_up['mode']} to wake ({took})"
-    if machine["load"] > machine["cores"] / 2:
-        said += (
-            f"; the machine was busy with other work (load {machine['load']} on "
-            f"{machine['cores']} cores): rely only on the orders of magnitude"
-        )
-    return said
-
-
-def figure(result: Record | None) -> str:
-    """Return a median with its unit, or why there is none."""
-    if result is None:
-        return "not measured"
-    if not result["samples"]:
-        return str(result["absent"])
-    found = median(result["samples"])
-    unit = "\N{NO-BREAK SPACE}us" if result["unit"] == TIMED else ""
-    return f"{found:,.{1 if found < 1000 else 0}f}{unit}"
-
-
-def ratio(value: float) -> str:
-    """Return a ratio with two decimals, or at least three digits."""
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f}\N{MULTIPLICATION SIGN}"
 
 
 # Beside other libraries
@@ -280,11 +236,8 @@ def prepared_peers(content: Mapping[str, Any]) -> dict[str, Any]:
     record: Record = content["record"]
     return {
         "peers": Peers(record),
-        "run": run_of(record),
         "failures": [one for one in record["results"] if has_failed(one)],
         "has_failed": has_failed,
-        "figure": figure,
-        "ratio": ratio,
     }
 
 

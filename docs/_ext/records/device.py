@@ -1,28 +1,21 @@
 """How PyTorch departs from the clauses on a CUDA device, and what its programs printed.
 
 Its reports on host memory are of another release than a machine with a device has, so
-these deviations are not among those of the pages in ``upstream/``. Three files have
-them: the record of ``ci/run_causes.py torch --device``, the report of the suite on that
-device, and the expectations, which name the program of each cause.
+these deviations are not among those of the pages in ``upstream/``. The record of
+``ci/run_causes.py torch --device`` has what the programs printed; the report of the
+suite on that device says which clauses failed for their causes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from clauses.deviations import command, recorded_text, title_of
-from clauses.known import FOLDER
-from sharedtensor_conformance.report.expectations import (
-    REPRODUCERS,
-    ExpectationsError,
-    load_expectations,
-)
-from sharedtensor_conformance.report.records import Report
-from sphinx.errors import ExtensionError
+from clauses.deviations import clauses_of, command, recorded_text, title_of
+from clauses.known import CAUSES
+from clauses.reports import ON_A_DEVICE
 
-PROGRAMS = FOLDER / REPRODUCERS / "torch" / "device"
+PROGRAMS = CAUSES / "torch" / "device"
 
 
 def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,34 +24,13 @@ def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ExtensionError: a program is not there, or is not the one that was recorded.
     """
-    record, judged = content["records"].values()
-    root, how = content["backing"].root, command("torch", "device")
-    broken = clauses_by_program(judged, root)
+    backing, how = content["backing"], command("torch", "device")
+    (judged,) = (one for one in backing.reports if one.place == ON_A_DEVICE)
     programs = []
-    for name, printed in record["programs"].items():
+    for name, printed in content["record"]["programs"].items():
         file = PROGRAMS / f"{name}.py"
-        title = title_of(recorded_text(root, file, printed, how))
+        title = title_of(recorded_text(backing.root, file, printed, how))
         shown = file.as_posix()
-        programs.append((title, shown, broken.get(shown, []), printed["output"]))
+        broken = clauses_of(judged.judgements, shown)
+        programs.append((title, shown, broken, printed["output"]))
     return {"programs": programs}
-
-
-def clauses_by_program(judged: Report, root: Path) -> dict[str, list[str]]:
-    """Return the clauses that failed for the cause of each program, in their order.
-
-    Raises:
-        ExtensionError: the expectations cannot be read.
-    """
-    version = judged.run.implementation.version
-    try:
-        known = load_expectations(root / FOLDER / "torch.toml").applying_to(version)
-    except ExpectationsError as error:
-        raise ExtensionError(str(error)) from error
-    programs: dict[str, dict[str, None]] = {}
-    for entry in known:
-        file = (FOLDER / REPRODUCERS / entry.reproducer).as_posix()
-        for case in judged.cases:
-            about = entry.test == case.test or entry.clause in case.clauses
-            if about and case.expected and case.cause == entry.cause:
-                programs.setdefault(file, {}).update(dict.fromkeys(case.clauses))
-    return {file: list(clauses) for file, clauses in programs.items()}

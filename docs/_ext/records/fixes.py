@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from importlib.resources import files
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
+from bench.results import spread
 from torch_patches import FIXES
 
-from records.costs import Record, run_of
+from records.costs import Record
 
 PACKAGE = "torch_patches"
 SHARED = ("cargo", "segments", "replacing")
@@ -23,7 +24,7 @@ PLAIN, ALL, ONE = "torch", "torch-patched", "torch-patched-only-"
 
 
 def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fixes with their lines and costs, and how these were measured."""
+    """Return the fixes with their lines and costs."""
     records = content["records"]
     measured = records["torch-fixes"]["results"]
     summary = records["torch-patched"].summary
@@ -37,7 +38,6 @@ def prepared(content: Mapping[str, Any]) -> dict[str, Any]:
         "strategies": strategies(measured),
         "shared": {name: lines_of(name) for name in SHARED},
         "costs_of_all": costs_of(ALL, measured),
-        "how": run_of(records["torch-fixes"]),
     }
 
 
@@ -60,10 +60,7 @@ def ratio(result: Record | None, plain: Record | None) -> str:
     if not (result and plain and result["samples"] and plain["samples"]):
         return "not measured"
     unit = median(plain["samples"])
-    low, middle, high = (
-        value / unit for value in quantiles(result["samples"], n=4, method="inclusive")
-    )
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    return spread([value / unit for value in result["samples"]])
 
 
 def lines_of(name: str) -> int:

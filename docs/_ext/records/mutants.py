@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Citation, citing
-
-T = TypeVar("T")
 
 
 class Kills:

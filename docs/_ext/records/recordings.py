@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from clauses import releases
 from clauses.links import Links
 from clauses.outcomes import Outcome, outcome_in
+from clauses.rendering import written
 from clauses.reports import Shown
 from sharedtensor_conformance.evidence import Sources, tests
 from sphinx.application import Sphinx
@@ -31,8 +31,6 @@ PAGE, FEED = "changes", "changes.xml"
 
 ENTRIES = 50
 """How many recordings the feed has."""
-
-ATOM = "http://www.w3.org/2005/Atom"
 
 Record = dict[str, Any]
 """What `FILE` has: each report as it is, and the recordings, newest first."""
@@ -153,68 +151,25 @@ def update(root: Path) -> None:
 # The feed
 
 
-def feed(record: Record, app: Sphinx) -> bytes:
-    """Return the newest recordings as an Atom feed.
-
-    Its addresses are relative: the site has no address of its own. So the entries have
-    UUIDs, which are made from their names and days.
-    """
-    recordings, links = record["recordings"][:ENTRIES], Links(app, PAGE)
-    page = app.builder.get_target_uri(PAGE)
-    root = _element("feed")
-    _add(root, "id", urn("feed"))
-    _add(root, "title", f"Changes: {app.config.project}")
-    _add(root, "updated", max(one["started"] for one in recordings))
-    _add(_add(root, "author"), "name", app.config.author)
-    _add(root, "link", rel="self", href=FEED, type="application/atom+xml")
-    _add(root, "link", rel="alternate", href=page, type="text/html")
-    for one in recordings:
-        _add_entry(root, one, links, page)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True)
-
-
 def urn(*parts: str) -> str:
-    """Return the id of the feed or of an entry, the same in each build."""
+    """Return the id of the feed or of an entry, the same in each build.
+
+    The site has no address of its own that an id could be.
+    """
     name = "/".join(("shared-tensor-spec", "changes", *parts))
     return uuid.uuid5(uuid.NAMESPACE_URL, name).urn
-
-
-def _add_entry(root: ET.Element, one: Record, links: Links, page: str) -> None:
-    entry = _add(root, "entry")
-    _add(entry, "id", urn(one["report"], one["started"]))
-    _add(entry, "title", f"{one['name']} {one['version']} was recorded: {_said(one)}")
-    _add(entry, "updated", one["started"])
-    about = links.implementation(one["name"]) or page
-    _add(entry, "link", rel="alternate", href=about, type="text/html")
-    content = "".join(f"<p>{line}</p>" for line in _lines(one, links.known))
-    _add(entry, "content", content, type="html")
-
-
-def _said(one: Record) -> str:
-    count = len(one["newly_broken"]) + len(one["newly_held"])
-    return f"{count or 'no'} clause{'' if count == 1 else 's'} flipped"
-
-
-def _lines(one: Record, linked: Callable[[str], str]) -> Iterator[str]:
-    yield f"Clauses: {one['held']} held, {one['broken']} broken."
-    for key, said in (("newly_broken", "broken"), ("newly_held", "held")):
-        if one[key]:
-            yield f"Now {said}: {', '.join(map(linked, one[key]))}."
-
-
-def _element(name: str) -> ET.Element:
-    return ET.Element(f"{{{ATOM}}}{name}")
-
-
-def _add(to: ET.Element, name: str, text: str = "", **attributes: str) -> ET.Element:
-    made = ET.SubElement(to, f"{{{ATOM}}}{name}", attributes)
-    made.text = text or None
-    return made
 
 
 def write_feed(app: Sphinx, error: Exception | None) -> None:
     """Write the feed beside the pages, if there is a page of changes."""
     if error or app.builder.format != "html" or PAGE not in app.env.found_docs:
         return
-    ET.register_namespace("", ATOM)
-    Path(app.outdir, FEED).write_bytes(feed(read(Path(app.srcdir)), app))
+    text = written(
+        FEED,
+        recordings=read(Path(app.srcdir))["recordings"][:ENTRIES],
+        config=app.config,
+        links=Links(app, PAGE),
+        page=app.builder.get_target_uri(PAGE),
+        urn=urn,
+    )
+    Path(app.outdir, FEED).write_text(text, encoding="utf-8")

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[3] / "evidence" / "soak"))
 
 import device_search
 import device_world
-from circumstances import circumstances
 from device_faults import FAULTS, Fault
 from device_programs import SCENARIOS
 from interleavings import invariants_of
+from soak.circumstances import circumstances
 
 KILLS = (0, 1)
 STATES_OF_A_FAULT = 50_000
