@@ -284,6 +284,14 @@ def newest(session: nox.Session, impl: str) -> None:
 
 
 @nox.session
+def peers(session: nox.Session) -> None:
+    """Other projects' tests of processes on the drop-in module (downloads them)."""
+    releases = session.run("python", "ci/peers.py", "--releases", silent=True)
+    session.install("-e", ".", "pytest", "pip", TORCH, *str(releases).split())
+    session.run("python", "ci/peers.py", *session.posargs)
+
+
+@nox.session
 def cpython(session: nox.Session) -> None:
     """CPython's own tests of multiprocessing, on the drop-in (15 minutes)."""
     session.install("-e", ".[conformance]")
