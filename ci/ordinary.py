@@ -7,6 +7,10 @@ Each is made by the tools of util-linux: unshare, mount, setpriv and prlimit. Mo
 root, since an ordinary user cannot become another one. Without root those that need it
 are listed as not run, and the others are run as the user who asks.
 
+Two environments are Debian's unstable distribution, for Pythons that are newer than the
+one here. debootstrap installs it, in minutes, in a folder that becomes the root of the
+environment. They are run only if they are named.
+
 A command has to exit with status 0, and to leave no process, segment or folder. What
 the suite did not judge is shown with what it would need.
 """
@@ -69,6 +73,7 @@ class Environment:
         namespaces: whether user namespaces may be made.
         variables: environment variables; ``{folder}`` is a folder of the command's.
         workers: the option ``-n``.
+        debian: the Python of Debian's unstable distribution; empty for the one here.
     """
 
     what: str
@@ -78,6 +83,12 @@ class Environment:
     namespaces: bool = True
     variables: dict[str, str] = field(default_factory=dict)
     workers: str = "auto"
+    debian: str = ""
+
+    @property
+    def needs_root(self) -> bool:
+        """Whether an ordinary user cannot make it."""
+        return self.as_root or bool(self.debian)
 
 
 ENVIRONMENTS = {
@@ -108,7 +119,12 @@ ENVIRONMENTS = {
     "one-worker": Environment("ordinary user, one worker", workers="1"),
     "two-workers": Environment("ordinary user, two workers", workers="2"),
     "sixteen-workers": Environment("ordinary user, 16 workers", workers="16"),
+    "python3.14": Environment("ordinary user, Python 3.14", debian="3.14"),
+    "python3.15": Environment("ordinary user, Python 3.15", debian="3.15"),
 }
+
+SHARED_WITH_DEBIAN = ("/dev", "/tmp", "/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl")
+"""What an environment in Debian has in common with this system."""
 
 
 class Clone:
@@ -117,11 +133,13 @@ class Clone:
     Args:
         folder: where to make it.
         user: whose it is.
+        debian: the Python of Debian's unstable distribution that runs the commands.
     """
 
-    def __init__(self, folder: Path, user: int) -> None:
+    def __init__(self, folder: Path, user: int, debian: str = "") -> None:
         self.folder = folder
         self.user = user
+        self.debian = _debian(folder.parent, debian) if debian else None
         self.checkout = folder / "checkout"
         self.python = folder / "python"
         folder.mkdir()
@@ -165,10 +183,11 @@ class Clone:
         given = {
             k: v.format(folder=self.folder) for k, v in environment.variables.items()
         }
+        python = "/usr/local" if self.debian else sys.base_prefix
         return {
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder / "tmp"),
-            "PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin",
+            "PATH": f"{python}/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
             "PYTHONPATH": "" if environment.namespaces else "conformance",
         } | given
@@ -202,6 +221,8 @@ class Clone:
         Root may have a Python in a folder that others cannot enter. It has to stay at
         its path, which its libraries know.
         """
+        if self.debian:
+            return self._into_debian(self.debian)
         source, target = map(shlex.quote, (sys.base_prefix, str(self.python)))
         steps = []
         if closed := _closed_folder(Path(sys.base_prefix)):
@@ -214,6 +235,45 @@ class Clone:
         if environment.container:
             steps.append("mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm")
         return " && ".join([*steps, 'exec "$@"'])
+
+    def _into_debian(self, root: Path) -> str:
+        """Return a script that makes a folder the root of the file system.
+
+        It does so by pivot_root(8): the kernel lets no process that chroot(2) has
+        confined make a user namespace.
+        """
+        folder = self.folder
+        shared = [one for one in SHARED_WITH_DEBIAN if Path(one).exists()]
+        return f"""
+            set -e
+            mount --bind {root} {root}
+            mkdir -p {root}{folder}
+            for one in {" ".join(shared)} {folder}; do
+                test -d $one || touch {root}$one
+                mount --rbind $one {root}$one
+            done
+            mount -t proc proc {root}/proc
+            cd {root}
+            PATH=$PATH:/usr/sbin pivot_root . mnt
+            umount --lazy /mnt
+            cd {self.checkout}
+            exec "$@"
+        """
+
+
+def _debian(folder: Path, version: str) -> Path:
+    """Install Debian's unstable distribution with a Python, which it calls python3."""
+    root = folder / f"debian-{version}"
+    packages = f"ca-certificates,gcc,git,libc6-dev,procps,python{version}-venv,uidmap"
+    install = ("debootstrap", "--variant=minbase", f"--include={packages}", "sid", root)
+    try:
+        done = subprocess.run(install, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        sys.exit("debootstrap is not installed here: apt-get install debootstrap")
+    if done.returncode:
+        sys.exit(f"Debian cannot be installed:\n{done.stdout[-2000:]}{done.stderr}")
+    (root / "usr/local/bin/python3").symlink_to(f"/usr/bin/python{version}")
+    return root
 
 
 def _closed_folder(path: Path) -> Path | None:
@@ -302,19 +362,20 @@ class Runs:
         lines = [lines_of(kind) for kind in kinds]
         self.installing = " && ".join(dict.fromkeys(line for line, _ in lines))
         self.running = dict(zip(kinds, (line for _, line in lines), strict=True))
-        self.clones: dict[int, Clone] = {}
+        self.clones: dict[str, Clone] = {}
 
     def clone_for(self, environment: Environment) -> Clone:
         """Return the clone of the user of an environment, with all installed."""
         user = USER if os.geteuid() == 0 and not environment.as_root else os.geteuid()
-        if user not in self.clones:
-            clone = Clone(self.folder / str(user), user)
-            self.clones[user] = clone
-            output = self.folder / f"install-{user}.txt"
+        name = f"{user}{environment.debian}"
+        if name not in self.clones:
+            clone = Clone(self.folder / name, user, environment.debian)
+            self.clones[name] = clone
+            output = self.folder / f"install-{name}.txt"
             plain = Environment("", environment.as_root)
             if clone.run(plain, self.installing, output).wait():
                 sys.exit(f"{self.installing} failed:\n{output.read_text()}")
-        return self.clones[user]
+        return self.clones[name]
 
     def run(self, name: str) -> bool:
         """Run the commands in one environment; return whether they held."""
@@ -369,7 +430,8 @@ def main() -> None:
     if "--" in own:
         own, options = own[: own.index("--")], own[own.index("--") + 1 :]
     chosen = parser.parse_args(own)
-    names = chosen.environment or list(ENVIRONMENTS)
+    usual = [name for name, one in ENVIRONMENTS.items() if not one.debian]
+    names = chosen.environment or usual
     if unknown := sorted(set(names) - set(ENVIRONMENTS)):
         parser.error(f"there is no environment {unknown[0]}; see --help")
     if refused := why_not_as_root():
@@ -379,7 +441,7 @@ def main() -> None:
         folder = stack.enter_context(folder_for_all())
         runs = Runs(folder, chosen.kinds, options)
         for name in names:
-            if os.geteuid() != 0 and ENVIRONMENTS[name].as_root:
+            if os.geteuid() != 0 and ENVIRONMENTS[name].needs_root:
                 not_run.append(name)
             elif not runs.run(name):
                 failed.append(name)

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import platform
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.chapters.random_histories import RELATIVE_COST
 from sharedtensor_conformance.cli.command import positive
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.report.records import Case, read_report
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("deaths", "deaths_of_the_manager", "programs", "starts")
@@ -134,8 +135,7 @@ def one_run(
     command = [sys.executable, *arguments(report, given, seed)]
     setting = {"cwd": ROOT, "env": sandbox.environment()}
     ended = bounded_run.run(command, DEADLINE, **setting)
-    lines = report.read_text().splitlines() if report.exists() else []
-    cases = [line for line in map(json.loads, lines) if line["type"] == "case"]
+    cases = read_report(report).cases if report.exists() else ()
     run = {
         "status": "still running" if ended.status is None else ended.status,
         "seconds": recording.seconds_since(began),
@@ -191,7 +191,7 @@ def idle_share(idle: int, total: int) -> float:
 # What is in a report
 
 
-def verdicts_of(cases: list[Run]) -> Run:
+def verdicts_of(cases: Sequence[Case]) -> Run:
     """Return the number of verdicts of each kind, and special cases.
 
     Without privileges some cases cannot be run, for example with a full `/dev/shm`. A
@@ -200,24 +200,24 @@ def verdicts_of(cases: list[Run]) -> Run:
     """
     others, refused = [], []
     for case in cases:
-        verdict = case["verdict"]
-        if verdict == "not-run" and case["device"] != "simulated":
-            refused.append({key: case[key] for key in ("id", "evidence")})
-        if verdict not in ("pass", "not-run") or case["repeated"]:
+        said = asdict(case)
+        if case.verdict == "not-run" and case.device != "simulated":
+            refused.append({key: said[key] for key in ("id", "evidence")})
+        if case.verdict not in ("pass", "not-run") or case.repeated:
             kept = ("id", "verdict", "evidence", "repeated")
-            others.append({key: case[key] for key in kept})
-    verdicts = dict(Counter(case["verdict"] for case in cases))
+            others.append({key: said[key] for key in kept})
+    verdicts = dict(Counter(case.verdict for case in cases))
     return {"verdicts": verdicts, "others": others, "refused": refused}
 
 
-def histories_of(cases: list[Run], asked: int) -> Counter[str]:
+def histories_of(cases: Sequence[Case], asked: int) -> Counter[str]:
     """Return the number of histories of passed cases, by family."""
     found: Counter[str] = Counter()
     before, after = TEST.split("{}")
     for case in cases:
-        if case["verdict"] == "pass":
-            family = case["test"].removeprefix(before).removesuffix(after)
-            cost = RELATIVE_COST[case["axes"]["start_method"]]
+        if case.verdict == "pass":
+            family = case.test.removeprefix(before).removesuffix(after)
+            cost = RELATIVE_COST[case.axes["start_method"]]
             found[family] += max(1, asked // cost)
     return found
 
