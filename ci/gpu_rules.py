@@ -16,6 +16,7 @@ import multiprocessing
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,45 +35,75 @@ Check = Callable[[Any, "Other"], bool]
 CHECKS: dict[str, Check] = {}
 
 
-class Other:
+class Peer:
+    """Another process, which calls functions in the order in which it is asked to.
+
+    The first argument of a function is a dictionary in which it keeps what it holds.
+    """
+
+    def __init__(self, method: str = "spawn") -> None:
+        context: Any = multiprocessing.get_context(method)
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Have the peer call a function; return its result or raise its error."""
+        self._pipe.send((function, arguments))
+        if not self._pipe.poll(TIMEOUT):
+            raise TimeoutError(f"The peer did not answer to {function.__name__}.")
+        kind, value = self._pipe.recv()
+        if kind == "error":
+            raise value
+        return value
+
+    def end(self) -> None:
+        """Make the peer exit normally, and wait for it."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._join()
+
+    def kill(self) -> None:
+        """Kill the peer by SIGKILL, and wait for it."""
+        self.process.kill()
+        self._join()
+
+    def _join(self) -> None:
+        self._pipe.close()
+        self.process.join(TIMEOUT)
+        if self.process.is_alive():
+            self.process.kill()
+            raise TimeoutError("The peer did not end.")
+
+
+def _serve(pipe: Any) -> None:
+    held: dict[str, Any] = {}
+    while (request := pipe.recv()) is not None:
+        function, arguments = request
+        del request
+        try:
+            answer = "value", function(held, *arguments)
+        except Exception as error:
+            answer = "error", error
+        del arguments  # the peer holds what it put in `held` and nothing else
+        pipe.send(answer)
+        del answer
+
+
+class Other(Peer):
     """A second process, which executes calls with its own driver of the device."""
 
     def __init__(self, device: str) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, device))
-        self._process.start()
-        theirs.close()
+        super().__init__()
+        self._device = device
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            self._pipe.send((method, arguments))
-            if not self._pipe.poll(TIMEOUT):
-                raise DeviceError(f"The second process did not answer to {method}.")
-            kind, value = self._pipe.recv()
-            if kind == "error":
-                raise DeviceError(value)
-            return value
-
-        return call
-
-    def end(self) -> None:
-        """End the process."""
-        with contextlib.suppress(OSError):
-            self._pipe.send(None)
-        self._process.join(TIMEOUT)
-        if self._process.is_alive():
-            self._process.kill()
+        return partial(self.call, _drive, self._device, method)
 
 
-def _serve(pipe: Any, device: str) -> None:
-    driver = devices.device_state(device).driver
-    while (request := pipe.recv()) is not None:
-        method, arguments = request
-        try:
-            pipe.send(("value", getattr(driver, method)(*arguments)))
-        except DeviceError as error:
-            pipe.send(("error", str(error)))
+def _drive(held: dict[str, Any], device: str, method: str, *arguments: Any) -> Any:
+    return getattr(devices.device_state(device).driver, method)(*arguments)
 
 
 def rule(name: str) -> Callable[[Check], Check]:
@@ -317,7 +348,7 @@ def _judged(name: str, driver: Any, other: Other) -> str:
         return "not checked"
     try:
         return "kept" if CHECKS[name](driver, other) else "not kept"
-    except DeviceError as error:
+    except (DeviceError, TimeoutError) as error:
         return f"not kept: {error}"
 
 
@@ -338,7 +369,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         found = judge(options.device)
-    except DeviceError as error:
+    except (DeviceError, TimeoutError) as error:
         print(f"gpu_rules.py: {error}", file=sys.stderr)
         return 2
     label = options.device + " (emulated)" * options.emulated

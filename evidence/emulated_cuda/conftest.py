@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "cuda"), str(ROOT / "ci")]
 
-from cuda_peers import Peer  # noqa: E402  its folder is on the path from here on
+from gpu_rules import Peer  # noqa: E402  its folder is on the path from here on
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from sharedtensor import cuda
 from sharedtensor.cuda import simulated
+from sharedtensor.cuda.devices import device_state
 
 sys.path.append(str(Path(__file__).parents[2] / "ci"))
-from cuda_peers import Peer, drop_everything
+from cuda_peers import drop_everything
+from gpu_rules import Peer
 
 
 def pytest_configure(config):
@@ -43,11 +46,32 @@ def peers(two_peers):
 
 
 @pytest.fixture
+def peer(peers):
+    """One of the two, where a test needs no other."""
+    return peers[0]
+
+
+@pytest.fixture
 def new_peer():
     """A peer of this test alone, which it may change, end or kill."""
     started = Peer()
     yield started
     started.end()
+
+
+@pytest.fixture
+def all_given_back():
+    """Nothing of what a test allocates and sends stays, on the device or on its way."""
+    name = cuda.use_simulated_device()
+    cuda.ipc_collect(name)
+    before = cuda.memory_info(name)
+    yield
+    gc.collect()  # what caught errors still refer to
+    cuda.ipc_collect(name)
+    assert cuda.memory_info(name) == before
+    state = device_state(name)
+    assert not state.limbo
+    assert not state.sent_events
 
 
 @pytest.fixture

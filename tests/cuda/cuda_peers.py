@@ -1,69 +1,35 @@
-"""A peer: another process that does what a test tells it, in the test's order.
+"""What tests ask a `gpu_rules.Peer` for, and what they look at themselves.
 
-Requests and answers are messages, so nothing depends on time. A request is a
-function of the test modules; its first argument is a dictionary in which the
-peer keeps what it holds between requests.
+Requests and answers are messages, so nothing depends on time.
 """
 
-import contextlib
 import gc
-import multiprocessing
 import os
-import signal
+import subprocess
+import sys
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
-from sharedtensor.cuda import devices, protocol
-
-DEADLINE = 60.0
+from sharedtensor.cuda import counts, devices, protocol, simulated
 
 
-@contextlib.contextmanager
-def nothing_stays_allocated(device):
-    """Verify that a test leaves of the memory of a device what it has found."""
-    cuda.ipc_collect(device)
-    before = cuda.memory_info(device)
-    yield
-    gc.collect()  # what caught errors still refer to
-    cuda.ipc_collect(device)
-    assert cuda.memory_info(device) == before
+def run_alone(*arguments, folders=(), **options):
+    """Run an interpreter that knows of no simulated device; return its end."""
+    environment = {k: v for k, v in os.environ.items() if simulated.VARIABLE not in k}
+    path = [*map(str, folders), *filter(None, sys.path)]
+    environment["PYTHONPATH"] = os.pathsep.join(path)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, env=environment, timeout=120, **options,
+    )  # fmt: skip
 
 
-class Peer:
-    """A process under one of the start methods, with a pipe to it."""
-
-    def __init__(self, method="spawn"):
-        context = multiprocessing.get_context(method)
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def call(self, function, *args):
-        """Have the peer call a function; return its result or raise its error."""
-        self._pipe.send((function, args))
-        if not self._pipe.poll(DEADLINE):
-            raise TimeoutError(f"The peer did not answer to {function.__name__}.")
-        kind, value = self._pipe.recv()
-        if kind == "error":
-            raise value
-        return value
-
-    def end(self):
-        """Let the peer exit normally and wait for it."""
-        with contextlib.suppress(OSError):
-            self._pipe.send(None)
-        self._join()
-
-    def kill(self):
-        """Kill the peer by SIGKILL and wait for it."""
-        os.kill(self.process.pid, signal.SIGKILL)
-        self._join()
-
-    def _join(self):
-        self._pipe.close()
-        self.process.join(DEADLINE)
-        assert self.process.exitcode is not None, "the peer did not end"
+def counts_in_use(device="sim:0"):
+    """Return the states of the counts of all that this process has sent."""
+    gc.collect()
+    table = devices.device_state(device).own_table
+    states = [] if table is None else table.slots["state"].tolist()
+    return sorted(state for state in states if state != counts.VACANT)
 
 
 def drop_everything(held):
@@ -72,20 +38,6 @@ def drop_everything(held):
     gc.collect()
     for state in devices._states.values():
         protocol.collect(state)
-
-
-def _serve(pipe):
-    held = {}
-    while (request := pipe.recv()) is not None:
-        function, args = request
-        del request
-        try:
-            answer = "value", function(held, *args)
-        except Exception as error:
-            answer = "error", error
-        del args  # the peer holds what it put in `held` and nothing else
-        pipe.send(answer)
-        del answer
 
 
 # Requests about tensors

@@ -8,7 +8,8 @@ import signal
 import subprocess
 
 import pytest
-from keepers import eventually, keepers_of, kill_keepers, unlocked
+from holdings import descriptors, eventually
+from keepers import keepers_of, kill_keepers, unlocked
 from sharedtensor import segments
 from sharedtensor.errors import ManagerError, ResourceError
 from sharedtensor.names import keeper, program
@@ -43,10 +44,6 @@ def mapped(owned):
     mapping = mmap.mmap(owned.fd, mmap.PAGESIZE)
     owned.close()
     return mapping
-
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
 
 
 # Holds

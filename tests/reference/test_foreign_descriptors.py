@@ -7,18 +7,16 @@ import gc
 import glob
 import itertools
 import os
-import pickle
 import sys
-from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from holdings import descriptors, eventually
+from holdings import eventually
 from interrupts import BEGINNING, be_interrupted, in_a_child, interrupted_at
 from sharedtensor import announcements
 from sharedtensor.descriptors import hold_reserve
-from sharedtensor.errors import DescriptorError, HandleError, NonLeafError
+from sharedtensor.errors import DescriptorError
 from sharedtensor.names import program
 
 BY_NAME = pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
@@ -170,30 +168,3 @@ def interrupt_drops_of_what_was_sent():
 @BY_NAME
 def test_an_interrupted_drop_leaves_no_name_though_it_was_sent(strategy):
     in_a_child(interrupt_drops_of_what_was_sent)
-
-
-# What is refused
-
-
-def test_bytes_are_read_as_often_as_their_maker_has_the_tensor(strategy, capfd):
-    share()
-    before = descriptors()
-    tensor = sharedtensor.arange(3)
-    content = bytes(ForkingPickler.dumps(tensor))
-    for _ in range(2):
-        assert pickle.loads(content).tolist() == [0, 1, 2]
-    del tensor
-    with pytest.raises(HandleError) as caught:
-        pickle.loads(content)
-    assert ("dropped" in str(caught.value)) is (strategy == "file_descriptor")
-    assert capfd.readouterr().err == "", "the maker reports nothing"
-    del caught
-    gc.collect()
-    assert descriptors() <= before
-
-
-def test_the_refusal_of_a_result_names_requires_grad():
-    tensor = sharedtensor.ones(2, requires_grad=True) * 2
-    ours, _theirs = mp.Pipe()
-    with pytest.raises(NonLeafError, match="requires_grad"):
-        ours.send(tensor)

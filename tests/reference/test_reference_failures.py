@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from functools import partial
 from queue import Empty
 
@@ -116,14 +115,6 @@ def test_a_queue_has_few_descriptors_in_flight_whatever_waits(count, most):
     assert count <= in_flight <= most
     for _ in range(200):
         assert len(queue.get(timeout=30)) == count
-
-
-@pytest.fixture(params=["alone", "beside_a_thread"])
-def threads(request, monkeypatch):
-    """The move takes this for the number of threads, whatever runs the tests."""
-    frames = dict.fromkeys(range(1 + (request.param != "alone")))
-    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
-    return len(frames)
 
 
 def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, threads):

@@ -5,13 +5,11 @@ SPAWN-3, SPAWN-5, SPAWN-7.
 """
 
 import os
-import pickle
 import signal
 import sys
 import threading
 import traceback
 from contextlib import suppress
-from copy import copy
 from multiprocessing import resource_tracker, util
 
 import pytest
@@ -22,10 +20,6 @@ from sharedtensor.multiprocessing import spawning
 from sharedtensor_conformance.harness.kernel import process_tree
 
 TIMEOUT = 30.0
-FAILURES = [
-    errors.ProcessRaisedException("its words", 1, 17),
-    errors.ProcessExitedException.of(2, 18, -9),
-]
 
 
 def return_(index):
@@ -61,25 +55,6 @@ def be_interrupted_without_effect(index):
     """The first process of a container, for one, gets no signal that would end it."""
     os.kill = lambda *ignored: None
     raise KeyboardInterrupt
-
-
-def test_failure_is_made_and_told_as_pytorch_does():
-    error = errors.ProcessExitedException(
-        "its words", error_index=2, error_pid=18, exit_code=-9, signal_name="SIGKILL"
-    )
-    assert (error.msg, str(error)) == ("its words", "its words")
-    assert (error.exit_code, error.signal_name) == (-9, "SIGKILL")
-    assert errors.ProcessExitedException("its words", 1, 17, 3).signal_name is None
-    told = [str(errors.ProcessExitedException.of(0, 18, code)) for code in (123, -6)]
-    assert "process 0 terminated with exit code 123" in told[0]
-    assert "process 0 terminated with signal SIGABRT" in told[1]
-
-
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: type(one).__name__)
-def test_failure_can_be_copied_and_sent(failure):
-    for found in (copy(failure), pickle.loads(pickle.dumps(failure))):
-        assert type(found) is type(failure)
-        assert (str(found), vars(found)) == (str(failure), vars(failure))
 
 
 def test_failure_that_is_raised_again_has_a_traceback_of_its_own():

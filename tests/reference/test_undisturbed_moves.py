@@ -26,13 +26,6 @@ from sharedtensor import memory, protocol, segments, state, storage, strategies
 MOVERS = {module.__file__ for module in (memory, protocol, segments, state, strategies)}
 
 
-@pytest.fixture(params=["alone", "beside_a_thread"])
-def threads(request, monkeypatch):
-    """The move takes this for the number of threads, whatever runs the tests."""
-    frames = dict.fromkeys(range(1 + (request.param != "alone")))
-    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
-
-
 @pytest.fixture(autouse=True)
 def nothing_left():
     """Names of segments go with the tensors, also where one has had two storages."""

@@ -80,10 +80,15 @@ def is_of_python(error):
     return of_its_hook or "<_io.BytesIO object" in said
 
 
-def each_place(work, places=COMING_BACK):
-    """Interrupt `work` at each place, after one call without; yield after each."""
+def each_place(work, places=COMING_BACK, prepare=int):
+    """Interrupt `work` at each place, after one call without; yield after each.
+
+    `prepare` is called before `work`, and is not interrupted.
+    """
+    prepare()
     work()
     for number in range(1, MOST_CALLS):
+        prepare()
         if not interrupted_at(number, work, places):
             return
         gc.collect()
