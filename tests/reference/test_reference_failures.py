@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import resource
-import signal
 import socket
 from functools import partial
 from queue import Empty
@@ -170,18 +169,3 @@ def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threa
     move_and_change(fd, source, change, threads, monkeypatch)
     assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
     os.close(fd)
-
-
-def test_storages_for_which_there_is_no_room_together_move_alone(strategy):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    tensors = [sharedtensor.tensor([float(number)]) for number in range(5)]
-    ours, theirs = mp.Pipe()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
-    try:
-        ours.send(tensors)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
-    assert [tensor.item() for tensor in theirs.recv()] == [0, 1, 2, 3, 4]
-    assert len({tensor.storage.segment.token for tensor in tensors}) == 5
