@@ -65,15 +65,12 @@ def test_more_descriptors_than_a_batch_takes_are_refused_and_not_waited_for():
         assert descriptors() == before
 
 
+@in_a_child
 def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork):
     """A limit of a user without privileges, unix(7): so a child gives up its own."""
     queue = fork.Queue()
     queue.put(sharedtensor.zeros(1))
     queue.get()  # all is imported that a child without privileges needs
-    in_a_child(_receive_when_less_is_in_flight, queue)
-
-
-def _receive_when_less_is_in_flight(queue):
     if os.geteuid() == 0:
         os.setuid(1_000_000 + os.getpid())  # nobody else's: the limit is that of a user
     queue.cancel_join_thread()  # where this fails, the process ends nevertheless

@@ -94,7 +94,9 @@ def reap_all(number, frame):
             pass
 
 
-def start_without_statuses(on_child, folder):
+@pytest.mark.parametrize("on_child", [reap_all, signal.SIG_IGN])
+@in_a_child
+def test_process_says_how_it_ended_where_its_status_is_lost(on_child, tmp_path):
     """Start processes in a program that leaves no status of them to be waited for."""
     signal.signal(signal.SIGCHLD, on_child)
 
@@ -110,17 +112,12 @@ def start_without_statuses(on_child, folder):
             start(exit_with, code)
         assert caught.value.exit_code == status
     with pytest.raises(errors.ProcessExitedException, match="SIGINT") as caught:
-        start(be_interrupted_where_that_is_blocked, folder)
+        start(be_interrupted_where_that_is_blocked, tmp_path)
     assert caught.value.exit_code == -signal.SIGINT
     for function in SILENT if on_child is signal.SIG_IGN else ():
         with pytest.raises(errors.ProcessExitedException, match="SIGCHLD") as caught:
             start(function)
         assert (caught.value.exit_code, caught.value.signal_name) == (None, None)
-
-
-@pytest.mark.parametrize("on_child", [reap_all, signal.SIG_IGN])
-def test_process_says_how_it_ended_where_its_status_is_lost(on_child, tmp_path):
-    in_a_child(start_without_statuses, on_child, tmp_path)
 
 
 @pytest.mark.parametrize(("function", "nprocs"), [(return_, 1), (fail, 3)])
@@ -238,7 +235,8 @@ def test_processes_are_killed_where_their_end_is_interrupted_again(fork, interru
     assert has_ended
 
 
-def start_interrupted():
+@in_a_child
+def test_start_that_is_interrupted_leaves_no_process():
     """Start two processes again and again, and interrupt that; none is left.
 
     What joins and ends them is not interrupted by itself.
@@ -261,12 +259,10 @@ def start_interrupted():
     assert places > 100
 
 
-def test_start_that_is_interrupted_leaves_no_process():
-    in_a_child(start_interrupted)
-
-
-def spawn_interrupted():
+@in_a_child
+def test_spawning_that_is_interrupted_leaves_no_process():
     """Interrupt the spawning of a process before it gets its arguments."""
+    resource_tracker.ensure_running()
     spawnv, spawned = util.spawnv_passfds, []
 
     def interrupted(*arguments):
@@ -279,11 +275,6 @@ def spawn_interrupted():
     (pid,) = spawned
     eventually(lambda: process_tree.has_ended(pid))
     del caught
-
-
-def test_spawning_that_is_interrupted_leaves_no_process():
-    resource_tracker.ensure_running()
-    in_a_child(spawn_interrupted)
 
 
 def test_process_that_its_parent_does_not_know_does_not_begin(fork):
