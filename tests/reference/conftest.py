@@ -1,7 +1,6 @@
 """Strategies and start methods for the tests of the reference."""
 
 import gc
-import sys
 
 import pytest
 import sharedtensor
@@ -32,11 +31,3 @@ def ctx(request):
 @pytest.fixture
 def fork():
     return mp.get_context("fork")
-
-
-@pytest.fixture(params=["alone", "beside_a_thread"])
-def threads(request, monkeypatch):
-    """The move takes this for the number of threads, whatever runs the tests."""
-    frames = dict.fromkeys(range(1 + (request.param != "alone")))
-    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
-    return len(frames)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import resource
 import socket
-from functools import partial
 from queue import Empty
 
 import pytest
@@ -14,7 +13,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually, limit_for
 from interrupts import in_a_child
-from sharedtensor import memory, protocol, segments
+from sharedtensor import protocol, segments
 from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
 
@@ -111,58 +110,3 @@ def test_a_queue_has_few_descriptors_in_flight_whatever_waits(count, most):
     assert count <= in_flight <= most
     for _ in range(200):
         assert len(queue.get(timeout=30)) == count
-
-
-def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, threads):
-    tensors = [sharedtensor.tensor([float(number)]) for number in range(9)]
-    group = memory.Group([t.storage.memory for t in tensors if t.item() != 4])
-    assert len(group.pieces) > 1
-    fd = os.memfd_create("segment")
-    last, map_pages = group.pieces[-1].address, memory._libc_alone.mmap
-
-    def refuse_the_last(address, *arguments):
-        return -1 if address == last else map_pages(address, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(memory._libc_alone, "mmap", refuse_the_last)
-        change = partial(tensors[0].fill_, 10.0)
-        with pytest.raises(OSError, match="Mapping a segment"):
-            move_and_change(fd, group, change, threads, patch)
-    values = [tensor.item() for tensor in tensors]
-    os.pwrite(fd, bytes(group.nbytes), 0)
-    assert [tensor.item() for tensor in tensors] == values
-    assert values == [10, *range(1, 9)]
-    os.close(fd)
-
-
-def move_and_change(fd, source, change, threads, patch):
-    """Move, and change the source before, or where another thread could meanwhile."""
-    write_bytes = memory.write_bytes
-
-    def write_and_change(fd, source):
-        write_bytes(fd, source)
-        change()
-
-    if threads == 1:
-        change()
-    else:
-        patch.setattr(memory, "write_bytes", write_and_change)
-    memory.move(source, fd, ())
-
-
-def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threads):
-    """Above 1 GiB there are several parts; here each is a page, the first one odd."""
-    page = memory.mmap.PAGESIZE
-    monkeypatch.setattr(memory, "LARGEST_WRITE", page)
-    whole = memory.Memory(9 * page)
-    source = whole.part(page - whole.address % (2 * page), 8 * page)
-    source.bytes[:] = bytes(8 * page)
-    fd = os.memfd_create("segment")
-    later = b"".join(bytes([number]) * page for number in range(1, 9))
-
-    def change():
-        source.bytes[:] = later
-
-    move_and_change(fd, source, change, threads, monkeypatch)
-    assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
-    os.close(fd)
