@@ -16,7 +16,6 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 Choice = tuple[str, str]
 """What happens next, as ``step`` or ``kill``, and the name of a process."""
@@ -28,36 +27,6 @@ SEED = 0
 
 class Violation(AssertionError):
     """An invariant does not hold."""
-
-
-class Program(Protocol):
-    """A program that runs: its processes, and what they have in common.
-
-    Attributes:
-        steps: how many were taken.
-    """
-
-    steps: int
-
-    def key(self) -> int:
-        """Return what identifies the state."""
-        ...
-
-    def choices(self) -> list[Choice]:
-        """Return what can happen next."""
-        ...
-
-    def take(self, choice: Choice) -> None:
-        """Do what was chosen; raises Violation."""
-        ...
-
-    def verify_end(self) -> None:
-        """Raise Violation where nothing but a kill can happen, and should."""
-        ...
-
-    def close(self) -> None:
-        """End all that runs."""
-        ...
 
 
 @dataclass
@@ -206,6 +175,14 @@ class Machine:
         """Return whether a process that runs may be killed now."""
         raise NotImplementedError
 
+    def key(self) -> int:
+        """Return what identifies the state."""
+        raise NotImplementedError
+
+    def verify_end(self) -> None:
+        """Raise Violation where nothing but a kill can happen, and should."""
+        raise NotImplementedError
+
     def choices(self) -> list[Choice]:
         """Return what can happen next."""
         alive = [each for each in self.processes.values() if not each.is_over]
@@ -228,7 +205,7 @@ class Machine:
             process.thread.join()
 
 
-def search(start: Callable[[], Program], name: str, most_states: int) -> Found:
+def search(start: Callable[[], Machine], name: str, most_states: int) -> Found:
     """Look at all states, or stop at a violation or at `most_states`."""
     found = Found(name)
     began = time.perf_counter()
@@ -243,18 +220,18 @@ def search(start: Callable[[], Program], name: str, most_states: int) -> Found:
     return found
 
 
-def _follow(program: Program, branches: Branches, seen: set[int], found: Found) -> None:
+def _follow(machine: Machine, branches: Branches, seen: set[int], found: Found) -> None:
     """Take the next branch again and go on from its end until a state is known."""
     preemptions, path = branches.pop()
     found.runs += 1
     try:
         for choice in path:
-            program.take(choice)
-        while (key := program.key()) not in seen:
+            machine.take(choice)
+        while (key := machine.key()) not in seen:
             seen.add(key)
-            choices = _ordered(program.choices(), path)
+            choices = _ordered(machine.choices(), path)
             if all(what == "kill" for what, _ in choices):
-                program.verify_end()
+                machine.verify_end()
             if not choices:
                 break
             goes_on = choices[0] == path[-1] if path else False
@@ -262,13 +239,13 @@ def _follow(program: Program, branches: Branches, seen: set[int], found: Found) 
                 interrupts = goes_on and choice[0] == "step"
                 branches.add(preemptions + interrupts, [*path, choice])
             path = [*path, choices[0]]
-            program.take(choices[0])
+            machine.take(choices[0])
     except Violation as violation:
         found.violation, found.path = str(violation), path
     finally:
-        found.steps += program.steps
+        found.steps += machine.steps
         found.deepest = max(found.deepest, len(path))
-        program.close()
+        machine.close()
 
 
 def _ordered(choices: list[Choice], path: list[Choice]) -> list[Choice]:
@@ -285,15 +262,15 @@ def invariants_of(module: types.ModuleType) -> dict[str, str]:
     return {name: " ".join(said.split()) for name, said in found}
 
 
-def follow(program: Program, path: list[Choice]) -> str:
+def follow(machine: Machine, path: list[Choice]) -> str:
     """Take a path again; return what was violated on it, or at its end."""
     try:
         for choice in path:
-            program.take(choice)
-        if all(what == "kill" for what, _ in program.choices()):
-            program.verify_end()
+            machine.take(choice)
+        if all(what == "kill" for what, _ in machine.choices()):
+            machine.verify_end()
     except Violation as violation:
         return str(violation)
     finally:
-        program.close()
+        machine.close()
     return ""

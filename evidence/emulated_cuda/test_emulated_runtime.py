@@ -63,7 +63,7 @@ def test_a_wait_for_a_destroyed_event_never_ends(peer, monkeypatch):
     imported = peer.call(call, "ipcOpenEventHandle", handle)
     peer.call(call, "streamWaitEvent", 0, imported)
     runtime.eventDestroy(event)
-    monkeypatch.setattr("cuda_peers.DEADLINE", 2.0)
+    monkeypatch.setattr("cuda_peers.TIMEOUT", 2.0)
     with pytest.raises(TimeoutError):
         peer.call(call, "deviceSynchronize")
 

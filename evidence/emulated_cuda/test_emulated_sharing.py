@@ -109,7 +109,7 @@ def test_a_new_event_is_not_taken_for_one_whose_handle_it_has(peer, monkeypatch)
     tensor.write(0, 9)
     second.record()
     peer.call(keep, "second", second)
-    monkeypatch.setattr("cuda_peers.DEADLINE", 5.0)
+    monkeypatch.setattr("cuda_peers.TIMEOUT", 5.0)
     peer.call(wait_for, "second")
     assert peer.call(read, "x") == [9, 2, 3]
 

@@ -48,21 +48,17 @@ def said(name: str) -> str:
 # Names
 
 
-def test_module_without_an_attribute_is_an_adapter(folder):
-    write(folder / "plain_name_conformance.py", ADAPTER)
-    assert load_implementation("plain_name_conformance").name == "mine"
-    assert load_implementation("plain_name_conformance:other").name == "mine"
-
-
-def test_module_of_a_package_without_an_attribute_is_an_adapter(folder):
-    write(folder / "their_package" / "conformance.py", ADAPTER)
-    assert load_implementation("their_package.conformance").name == "mine"
-
-
-def test_command_takes_a_module_without_an_attribute(folder):
-    write(folder / "plain_name_conformance.py", ADAPTER)
-    done = call("check-adapter", "plain_name_conformance")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("plain_name_conformance.py", "plain_name_conformance"),
+        ("plain_name_conformance.py", "plain_name_conformance:other"),
+        ("their_package/conformance.py", "their_package.conformance"),
+    ],
+)
+def test_adapter_is_found_by_its_module_alone_and_by_an_attribute(folder, file, name):
+    write(folder / file, ADAPTER)
+    assert load_implementation(name).name == "mine"
 
 
 @pytest.mark.parametrize("name", ["no_such_module", "no.such.module", "json.no_such"])
@@ -73,13 +69,6 @@ def test_name_of_no_adapter_and_of_no_module_is_told_with_what_to_do(name, monke
         f"this name; choose one of {', '.join(SHIPPED)} or mutant:NAME, or give "
         f"package.module[:attribute] and put the folder of the module on PYTHONPATH"
     )
-
-
-def test_command_tells_the_name_of_no_adapter_in_a_sentence():
-    done = call("check-adapter", "no_such_module")
-    assert done.returncode == 4
-    assert "there is no implementation 'no_such_module': no adapter" in done.stderr
-    assert "put the folder of the module on PYTHONPATH\n" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -218,14 +218,14 @@ def test_nothing_is_overwritten(is_folder, tmp_path):
     assert is_folder or file.read_text() == "mine"
 
 
-def test_folder_that_is_a_file_is_wrong_use(tmp_path):
-    (tmp_path / "here").write_text("mine")
-    done = call("new-adapter", "mypkg", "--folder", tmp_path / "here")
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        (__file__, r"test_new_adapter\.py is not a folder: give another --folder\n$"),
+        ("/proc/1", r"cannot be written: \w.*\n$"),
+    ],
+)
+def test_folder_that_cannot_be_written_to_is_wrong_use(folder, said):
+    done = call("new-adapter", "mypkg", "--folder", folder)
     assert done.returncode == 4
-    assert done.stderr.endswith("here is not a folder: give another --folder\n")
-
-
-def test_file_that_cannot_be_written_is_wrong_use():
-    done = call("new-adapter", "mypkg", "--folder", "/proc/1")
-    assert done.returncode == 4
-    assert re.search(r"cannot be written: \w.*\n$", done.stderr)
+    assert re.search(said, done.stderr)

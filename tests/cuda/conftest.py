@@ -4,7 +4,9 @@ import gc
 
 import pytest
 from cuda_peers import Peer, drop_everything
+from sharedtensor import cuda
 from sharedtensor.cuda import simulated
+from sharedtensor.cuda.devices import device_state
 from sharedtensor_conformance.adapters.reference import is_emulated
 
 DEVICES = {"simulated": "sim:0", "emulated": "cuda:0", "cuda": "cuda:0"}
@@ -57,11 +59,32 @@ def peers(two_peers):
 
 
 @pytest.fixture
+def peer(peers):
+    """One of the two, where a test needs no other."""
+    return peers[0]
+
+
+@pytest.fixture
 def new_peer():
     """A peer of this test alone, which it may change, end or kill."""
     started = Peer()
     yield started
     started.end()
+
+
+@pytest.fixture
+def all_given_back():
+    """Nothing of what a test allocates and sends stays, on the device or on its way."""
+    name = cuda.use_simulated_device()
+    cuda.ipc_collect(name)
+    before = cuda.memory_info(name)
+    yield
+    gc.collect()  # what caught errors still refer to
+    cuda.ipc_collect(name)
+    assert cuda.memory_info(name) == before
+    state = device_state(name)
+    assert not state.limbo
+    assert not state.sent_events
 
 
 @pytest.fixture

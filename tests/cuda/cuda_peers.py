@@ -1,4 +1,4 @@
-"""A peer: another process that does what a test tells it, in the test's order.
+"""A peer, which is another process, what tests ask it for, and what they look at.
 
 Requests and answers are messages, so nothing depends on time. A request is a
 function of the test modules; its first argument is a dictionary in which the
@@ -10,24 +10,16 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
-from sharedtensor.cuda import devices, protocol
+from sharedtensor.cuda import counts, devices, protocol, simulated
 
-DEADLINE = 60.0
-
-
-@contextlib.contextmanager
-def nothing_stays_allocated(device):
-    """Verify that a test leaves of the memory of a device what it has found."""
-    cuda.ipc_collect(device)
-    before = cuda.memory_info(device)
-    yield
-    gc.collect()  # what caught errors still refer to
-    cuda.ipc_collect(device)
-    assert cuda.memory_info(device) == before
+TIMEOUT = 60.0
+"""Seconds within which a peer answers."""
 
 
 class Peer:
@@ -43,7 +35,7 @@ class Peer:
     def call(self, function, *args):
         """Have the peer call a function; return its result or raise its error."""
         self._pipe.send((function, args))
-        if not self._pipe.poll(DEADLINE):
+        if not self._pipe.poll(TIMEOUT):
             raise TimeoutError(f"The peer did not answer to {function.__name__}.")
         kind, value = self._pipe.recv()
         if kind == "error":
@@ -63,8 +55,22 @@ class Peer:
 
     def _join(self):
         self._pipe.close()
-        self.process.join(DEADLINE)
+        self.process.join(TIMEOUT)
         assert self.process.exitcode is not None, "the peer did not end"
+
+
+def _serve(pipe):
+    held = {}
+    while (request := pipe.recv()) is not None:
+        function, args = request
+        del request
+        try:
+            answer = "value", function(held, *args)
+        except Exception as error:
+            answer = "error", error
+        del args  # the peer holds what it put in `held` and nothing else
+        pipe.send(answer)
+        del answer
 
 
 class Driven:
@@ -87,26 +93,31 @@ def drive(held, method, *arguments):
     return getattr(held["device"], method)(*arguments)
 
 
+def run_alone(*arguments, folders=(), **options):
+    """Run an interpreter that knows of no simulated device; return its end."""
+    environment = {k: v for k, v in os.environ.items() if simulated.VARIABLE not in k}
+    path = [*map(str, folders), *filter(None, sys.path)]
+    environment["PYTHONPATH"] = os.pathsep.join(path)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, env=environment, timeout=120, **options,
+    )  # fmt: skip
+
+
+def counts_in_use(device="sim:0"):
+    """Return the states of the counts of all that this process has sent."""
+    gc.collect()
+    table = devices.device_state(device).own_table
+    states = [] if table is None else table.slots["state"].tolist()
+    return sorted(state for state in states if state != counts.VACANT)
+
+
 def drop_everything(held):
     """Hold nothing, and free what others have released."""
     held.clear()
     gc.collect()
     for state in devices._states.values():
         protocol.collect(state)
-
-
-def _serve(pipe):
-    held = {}
-    while (request := pipe.recv()) is not None:
-        function, args = request
-        del request
-        try:
-            answer = "value", function(held, *args)
-        except Exception as error:
-            answer = "error", error
-        del args  # the peer holds what it put in `held` and nothing else
-        pipe.send(answer)
-        del answer
 
 
 # Requests about tensors

@@ -5,15 +5,15 @@ import os
 import sys
 from multiprocessing.reduction import ForkingPickler
 
-import cuda_peers
 import pytest
 from cuda_peers import (
+    TIMEOUT,
+    counts_in_use,
     drop,
     dump,
     give,
     keep,
     load,
-    nothing_stays_allocated,
     read,
     synchronize,
 )
@@ -25,18 +25,7 @@ from sharedtensor.cuda.state import DeviceState
 DEVICE = "sim:0"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_stays_allocated():
-    cuda.use_simulated_device()
-    with nothing_stays_allocated(DEVICE):
-        yield
-    assert not device_state(DEVICE).limbo
-
-
-@pytest.fixture
-def peer(peers):
-    """A peer of one start method; the clauses are tested under both."""
-    return peers[0]
+pytestmark = pytest.mark.usefixtures("all_given_back")
 
 
 @pytest.fixture
@@ -45,27 +34,22 @@ def third(peers):
     return peers[1]
 
 
-def _states():
-    states = device_state(DEVICE).own_table.slots["state"]
-    return sorted(states[states != counts.VACANT].tolist())
-
-
 # Receiving
 
 
 def test_a_message_that_is_refused_for_want_of_its_device_counts_no_more():
     tensor = cuda.tensor([1, 2, 3])
     _, (_, *rest), *_ = reducers.reduce_tensor(tensor)
-    assert _states() == [counts.IN_FLIGHT]
+    assert counts_in_use() == [counts.IN_FLIGHT]
     for _ in range(2):
         with pytest.raises(cuda.DeviceUnavailableError):
             reducers.rebuild_tensor("GPU-of-nobody", *rest)
-        assert _states() == []
+        assert counts_in_use() == []
 
 
 def test_a_message_that_a_forked_child_is_refused_counts_no_more():
     message = ForkingPickler.dumps(cuda.tensor([1, 2, 3]))
-    assert _states() == [counts.IN_FLIGHT]
+    assert counts_in_use() == [counts.IN_FLIGHT]
     if (pid := os.fork()) == 0:
         try:
             ForkingPickler.loads(message)
@@ -74,7 +58,7 @@ def test_a_message_that_a_forked_child_is_refused_counts_no_more():
         finally:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
-    assert _states() == []
+    assert counts_in_use() == []
 
 
 def test_a_receiver_that_never_synchronises_does_so_in_the_end(peer):
@@ -82,7 +66,7 @@ def test_a_receiver_that_never_synchronises_does_so_in_the_end(peer):
     peer.call(keep, "x", tensor)
     for _ in range(protocol.MAX_PENDING_WAITS - 1):
         peer.call(keep, "again", tensor)
-    assert _states() == [counts.HELD]
+    assert counts_in_use() == [counts.HELD]
     del tensor
 
 
@@ -197,7 +181,7 @@ def test_a_forked_child_is_refused_all_use():
     ours, theirs = context.Pipe()
     child = context.Process(target=said_by_attempts, args=(tensor, theirs))
     child.start()
-    child.join(cuda_peers.DEADLINE)
+    child.join(TIMEOUT)
     assert child.exitcode == 0
     for name in ATTEMPTS:
         found, said = ours.recv()
@@ -244,7 +228,7 @@ def test_an_owner_that_ends_too_early_warns_and_takes_its_memory_along(capfd):
     tensor = ours.recv()
     assert tensor.tolist() == [1, 2, 3]
     ours.send(None)
-    child.join(cuda_peers.DEADLINE)
+    child.join(TIMEOUT)
     assert child.exitcode == 0
     assert "refer to 1 of its allocations" in capfd.readouterr().err
     poison = int.from_bytes(b"\xdb" * 8, "little", signed=True)

@@ -9,13 +9,12 @@ import glob
 import os
 import re
 import subprocess
-import sys
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
-from cuda_peers import Driven, Peer
+from cuda_peers import Driven, Peer, run_alone
 from sharedtensor import cuda
 from sharedtensor.cuda import shared_file, simulated
 from sharedtensor.cuda.errors import (
@@ -358,20 +357,10 @@ def test_the_simulated_device_is_never_taken_for_a_real_one():
         "cuda.tensor([1], device='sim:0'); assert not cuda.is_available();"
         "assert 'cupy' not in sys.modules; cuda.tensor([1])"
     )
-    run = _run_alone("-c", script)
+    run = run_alone("-c", script)
     assert "There is no cuda:0." in run.stderr
     assert cuda.unavailable_reason() in run.stderr
     assert issubclass(DeviceUnavailableError, cuda.DeviceError)
-
-
-def _run_alone(*arguments, **options):
-    """Run an interpreter that knows of no simulated device."""
-    environment = {k: v for k, v in os.environ.items() if simulated.VARIABLE not in k}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True, text=True, env=environment, timeout=60, **options,
-    )  # fmt: skip
 
 
 CHILDREN = """
@@ -400,7 +389,7 @@ if __name__ == "__main__":
 def test_children_find_the_device_though_the_forkserver_is_older(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(CHILDREN)
-    run = _run_alone(program)
+    run = run_alone(program)
     assert (run.returncode, run.stderr) == (0, "")
 
 
@@ -411,13 +400,13 @@ def test_a_stranger_finds_the_device_through_the_handle_it_receives():
         "import pickle, sys; tensor = pickle.loads(bytes.fromhex(input()));"
         "print(tensor.device, tensor.tolist())"
     )
-    run = _run_alone("-c", script, input=message)
+    run = run_alone("-c", script, input=message)
     assert (run.stdout, run.stderr) == ("sim:0 [1, 2, 3]\n", "")
 
 
 def test_a_process_that_ends_with_live_tensors_is_silent():
     script = "from sharedtensor import cuda; t = cuda.tensor([1], device='sim:0')"
-    run = _run_alone("-c", script)
+    run = run_alone("-c", script)
     assert (run.returncode, run.stderr) == (0, "")
 
 

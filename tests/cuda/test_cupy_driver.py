@@ -6,13 +6,12 @@ Copies, events, streams and forks are judged on the emulated runtime (`emulated_
 import contextlib
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cuda_peers import run_alone
 from recording_cuda import BLOCK, RecordingLibrary, RecordingRuntime
 from sharedtensor import cuda
 from sharedtensor.cuda import cuda_library, cupy_arrays, cupy_driver, devices
@@ -324,7 +323,7 @@ def test_without_cupy_the_sentence_names_what_to_install():
         "import sys; sys.modules['cupy'] = None; from sharedtensor import cuda;"
         "print(cuda.unavailable_reason())"
     )
-    assert "install shared-tensor-spec[cuda13]" in run_alone(script)
+    assert "install shared-tensor-spec[cuda13]" in said_by(script)
 
 
 def test_a_cupy_that_cannot_be_imported_is_explained(tmp_path):
@@ -332,7 +331,7 @@ def test_a_cupy_that_cannot_be_imported_is_explained(tmp_path):
     broken.parent.mkdir()
     broken.write_text("raise ImportError('libcudart.so: \\n cannot open')")
     script = "from sharedtensor import cuda; print(cuda.unavailable_reason())"
-    said = run_alone(script, tmp_path)
+    said = said_by(script, tmp_path)
     assert said == "CuPy cannot be imported: libcudart.so: cannot open"
 
 
@@ -350,14 +349,9 @@ import sharedtensor_conformance.adapters.reference
 sharedtensor.cuda.tensor([1.0], device="sim:0")
 print("cupy" in sys.modules, "sharedtensor.cuda.cupy_driver" in sys.modules)
 """
-    assert run_alone(script, tmp_path) == "False True"
+    assert said_by(script, tmp_path) == "False True"
 
 
-def run_alone(script, *folders):
+def said_by(script, *folders):
     """Return what a script prints in an interpreter of its own."""
-    path = os.pathsep.join([*map(str, folders), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": path},
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    return done.stdout.strip()
+    return run_alone("-c", script, folders=folders, check=True).stdout.strip()

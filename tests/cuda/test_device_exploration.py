@@ -16,7 +16,7 @@ import explore_device
 from device_faults import FAULTS
 from device_processes import simulated
 from device_programs import SCENARIOS
-from device_search import follow, search, start_scenario
+from explore_device import follow, search, start_scenario
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "docs/reports/device-exploration.json").read_text())

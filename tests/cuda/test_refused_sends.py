@@ -4,16 +4,17 @@ The count of a send is claimed while its message is pickled. Where the message i
 written after that, its sender has to take the count back: nobody else can.
 """
 
-import gc
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import sharedtensor.multiprocessing as mp
-from cuda_peers import drop, keep, nothing_stays_allocated
+from cuda_peers import counts_in_use, drop, keep
 from sharedtensor import cuda
 from sharedtensor.cuda import counts
 from sharedtensor.cuda.devices import device_state
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+
+pytestmark = pytest.mark.usefixtures("all_given_back")
 
 DEVICE = "sim:0"
 BESIDE = bytes(16 << 10)  # so that few messages fill a pipe
@@ -26,27 +27,6 @@ class RefusedError(Exception):
 class Unpicklable:
     def __reduce__(self):
         raise RefusedError
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stays_allocated():
-    cuda.use_simulated_device()
-    with nothing_stays_allocated(DEVICE):
-        yield
-    assert not device_state(DEVICE).limbo
-    assert not device_state(DEVICE).sent_events
-
-
-@pytest.fixture
-def peer(peers):
-    return peers[0]
-
-
-def _states():
-    gc.collect()
-    table = device_state(DEVICE).own_table
-    states = [] if table is None else table.slots["state"]
-    return [state for state in states if state != counts.VACANT]
 
 
 def _refused_by_a_pipe_that_nobody_reads(tensor):
@@ -72,7 +52,7 @@ def test_a_send_that_is_refused_counts_no_more(refused):
     tensor = cuda.tensor([1, 2, 3])
     for _ in range(3):
         refused(tensor)
-        assert _states() == []
+        assert counts_in_use() == []
 
 
 @pytest.mark.parametrize("step", ["event_create", "event_record", "event_handle"])
@@ -86,10 +66,10 @@ def test_a_send_without_its_event_counts_no_more(step, monkeypatch):
     for _ in range(3):
         with pytest.raises(RefusedError):
             channel.put(tensor)
-        assert _states() == []
+        assert counts_in_use() == []
         with pytest.raises(RefusedError):
             ForkingPickler.dumps(tensor)
-        assert _states() == []
+        assert counts_in_use() == []
     monkeypatch.undo()
 
 
@@ -102,9 +82,9 @@ def test_a_received_tensor_that_is_not_sent_on_counts_at_its_maker_no_more(peer)
     tensor = cuda.tensor([1, 2, 3])
     peer.call(keep, "x", tensor)
     peer.call(refuse_here, "x")
-    assert counts.IN_FLIGHT not in _states()
+    assert counts.IN_FLIGHT not in counts_in_use()
     peer.call(drop, "x")
-    assert _states() == []
+    assert counts_in_use() == []
 
 
 def test_a_message_that_its_queue_cannot_write_counts_no_more(monkeypatch, capfd):
@@ -118,7 +98,7 @@ def test_a_message_that_its_queue_cannot_write_counts_no_more(monkeypatch, capfd
     broken.close()
     broken.join_thread()
     assert "BrokenPipeError" in capfd.readouterr().err
-    assert _states() == []
+    assert counts_in_use() == []
 
 
 def test_a_message_that_waits_in_a_queue_stays_in_flight_when_its_sender_forks():
@@ -129,13 +109,13 @@ def test_a_message_that_waits_in_a_queue_stays_in_flight_when_its_sender_forks()
     while not waiting._buffer:
         waiting.put([tensor, BESIDE])
         sent += 1
-    assert _states() == [counts.IN_FLIGHT] * sent
+    assert counts_in_use() == [counts.IN_FLIGHT] * sent
     child = mp.get_context("fork").Process()  # which lets go of its copies
     child.start()
     child.join()
     assert child.exitcode == 0
-    assert len(_states()) == sent
+    assert len(counts_in_use()) == sent
     for _ in range(sent):
         assert waiting.get()[0].tolist() == [1, 2, 3]
-    assert _states() == []
+    assert counts_in_use() == []
     waiting.close()

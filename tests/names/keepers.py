@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+from holdings import eventually
 from sharedtensor.names import keeper, program
 from sharedtensor_conformance.harness.kernel import process_tree
 
@@ -23,10 +24,6 @@ def kill_keepers(program_id):
     for pid in keepers_of(program_id):
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: not program.has_keeper(program_id))
-
-
-def eventually(condition, within=20.0):
-    assert process_tree.wait_until(condition, within), "it did not come true in time"
 
 
 def unlocked(path):

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch_patches
+from holdings import descriptors
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.records import read_report
@@ -144,14 +145,10 @@ def files_with(texts):
     return cargo
 
 
-def open_descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.mark.parametrize("count", [0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 600])
 @pytest.mark.parametrize("size", [0, LARGEST - 1, LARGEST, LARGEST + 1, 1 << 20])
 def test_message_arrives_with_its_descriptors(count, size):
-    before = open_descriptors()
+    before = descriptors()
     reader, writer = pipe(duplex=False)
     texts = [b"%d" % number for number in range(count)]
     body = os.urandom(size)
@@ -164,11 +161,11 @@ def test_message_arrives_with_its_descriptors(count, size):
         os.close(file)
     reader.close()
     writer.close()
-    assert open_descriptors() == before
+    assert descriptors() == before
 
 
 def test_descriptors_that_nobody_takes_are_closed():
-    before = open_descriptors()
+    before = descriptors()
     reader, writer = pipe()
     writer.send_bytes(Message(b"", files_with([b"taken", b"left"])))
     writer.send_bytes(Message(b"", files_with([b"not read"])))
@@ -179,7 +176,7 @@ def test_descriptors_that_nobody_takes_are_closed():
     del message
     reader.close()
     writer.close()
-    assert open_descriptors() == before
+    assert descriptors() == before
 
 
 def test_message_without_room_is_refused_and_can_be_sent_later():

@@ -7,18 +7,15 @@ import gc
 import glob
 import itertools
 import os
-import pickle
 import sys
-from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from holdings import descriptors, eventually
+from holdings import eventually
 from interrupts import BEGINNING, be_interrupted, in_a_child, interrupted_at
-from sharedtensor import announcements
 from sharedtensor.descriptors import hold_reserve
-from sharedtensor.errors import DescriptorError, HandleError, NonLeafError
+from sharedtensor.errors import DescriptorError
 from sharedtensor.names import program
 
 BY_NAME = pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
@@ -99,25 +96,14 @@ def test_a_descriptor_of_another_segment_is_no_less_foreign(strategy):
     assert theirs.recv().tolist() == [0, 1, 2, 3]
 
 
-def replace_what_holds_names():
-    """Replace what shows the keeper that it is needed, and what holds a name."""
-    tensor = sharedtensor.arange(3).share_memory_()
+@BY_NAME
+@in_a_child
+def test_what_shows_the_keeper_that_it_is_needed_is_not_closed(strategy):
+    """Replaced, and then given up for that of another keeper."""
+    sharedtensor.arange(3).share_memory_()
     presence = OwnFile(program._presence.fd)
     program.start_keeper(program.current())
-    ours, theirs = mp.Pipe()
-    ours.send(tensor)
-    theirs.recv()
-    last = OwnFile(announcements.last(tensor.storage.segment.token).fd)
-    ours.send(tensor)
-    assert theirs.recv().tolist() == [0, 1, 2]
-    del tensor
     assert presence.is_as_it_was()
-    assert last.is_as_it_was()
-
-
-@BY_NAME
-def test_what_holds_names_and_was_replaced_is_not_used(strategy):
-    in_a_child(replace_what_holds_names)
 
 
 def test_a_reserve_that_was_replaced_is_not_closed():
@@ -144,11 +130,14 @@ def send_to_itself():
     return theirs.recv().tolist()
 
 
+@in_a_child
 def test_a_finalizer_that_is_interrupted_where_it_begins_is_made_up_for(strategy):
-    in_a_child(be_interrupted, send_to_itself, share, BEGINNING)
+    be_interrupted(send_to_itself, share, BEGINNING)
 
 
-def interrupt_drops_of_what_was_sent():
+@BY_NAME
+@in_a_child
+def test_an_interrupted_drop_leaves_no_name_though_it_was_sent(strategy):
     """Interrupt the drop of a tensor that was sent at each place; then share another.
 
     No name is left, though the last message with it has been kept to stand for more.
@@ -165,35 +154,3 @@ def interrupt_drops_of_what_was_sent():
         share()
         eventually(lambda: not glob.glob(names))
     assert place > 1
-
-
-@BY_NAME
-def test_an_interrupted_drop_leaves_no_name_though_it_was_sent(strategy):
-    in_a_child(interrupt_drops_of_what_was_sent)
-
-
-# What is refused
-
-
-def test_bytes_are_read_as_often_as_their_maker_has_the_tensor(strategy, capfd):
-    share()
-    before = descriptors()
-    tensor = sharedtensor.arange(3)
-    content = bytes(ForkingPickler.dumps(tensor))
-    for _ in range(2):
-        assert pickle.loads(content).tolist() == [0, 1, 2]
-    del tensor
-    with pytest.raises(HandleError) as caught:
-        pickle.loads(content)
-    assert ("dropped" in str(caught.value)) is (strategy == "file_descriptor")
-    assert capfd.readouterr().err == "", "the maker reports nothing"
-    del caught
-    gc.collect()
-    assert descriptors() <= before
-
-
-def test_the_refusal_of_a_result_names_requires_grad():
-    tensor = sharedtensor.ones(2, requires_grad=True) * 2
-    ours, _theirs = mp.Pipe()
-    with pytest.raises(NonLeafError, match="requires_grad"):
-        ours.send(tensor)

@@ -26,7 +26,14 @@ VALUES = [0, 1, 2, 3]
 LARGE = bytes(packets.LARGEST_PACKET + 1)
 
 
-def message_interrupted(beside):
+@pytest.mark.parametrize(
+    ("strategy", "beside"),
+    [("file_descriptor", b""), ("file_descriptor", LARGE), ("file_system", b"")],
+    ids=["small", "large", "named"],
+    indirect=["strategy"],
+)
+@in_a_child
+def test_a_message_loses_no_descriptor_and_no_name(strategy, beside):
     """Send a tensor, and receive it as another process does; interrupt that."""
     ours, theirs = mp.Pipe()
     shared = []
@@ -47,17 +54,8 @@ def message_interrupted(beside):
     be_interrupted(send_and_receive, share_another)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "beside"),
-    [("file_descriptor", b""), ("file_descriptor", LARGE), ("file_system", b"")],
-    ids=["small", "large", "named"],
-    indirect=["strategy"],
-)
-def test_a_message_loses_no_descriptor_and_no_name(strategy, beside):
-    in_a_child(message_interrupted, beside)
-
-
-def connection_interrupted():
+@in_a_child
+def test_a_pipe_that_is_made_and_sent_loses_no_end():
     """Make a pipe, and send one of its ends to this process."""
     ours, theirs = mp.Pipe()
 
@@ -72,11 +70,9 @@ def connection_interrupted():
     be_interrupted(send_one, receive_what_is_left)
 
 
-def test_a_pipe_that_is_made_and_sent_loses_no_end():
-    in_a_child(connection_interrupted)
-
-
-def packet_interrupted(count):
+@pytest.mark.parametrize("count", [2, packets.FDS_AT_ONCE + 1], ids=["few", "batch"])
+@in_a_child
+def test_a_packet_loses_no_descriptor(count):
     """Write and read a message with so many descriptors."""
     ours, theirs = mp.Pipe()
     null = OwnedDescriptor.opened_by(os.open, os.devnull, os.O_RDONLY)
@@ -95,11 +91,6 @@ def packet_interrupted(count):
     be_interrupted(write_and_read, read_what_is_left)
 
 
-@pytest.mark.parametrize("count", [2, packets.FDS_AT_ONCE + 1], ids=["few", "batch"])
-def test_a_packet_loses_no_descriptor(count):
-    in_a_child(packet_interrupted, count)
-
-
 def fork_a_child():
     """Fork a child that ends at once, wherever an exception arises in it."""
     parent = os.getpid()
@@ -110,8 +101,13 @@ def fork_a_child():
             os._exit(0)
 
 
-def fork_interrupted():
-    """Fork a process that has a name, and interrupt that."""
+@pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
+@in_a_child
+def test_an_interrupted_fork_leaves_no_lock_and_no_descriptor(strategy):
+    """Fork a process that has a name, and interrupt that.
+
+    The first function of Python after a fork is where its signals are handled.
+    """
     held = sharedtensor.arange(4).share_memory_()
 
     def is_ready_again():
@@ -122,12 +118,6 @@ def fork_interrupted():
 
     be_interrupted(fork_a_child, is_ready_again, ANYWHERE)
     assert held.tolist() == VALUES
-
-
-@pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
-def test_an_interrupted_fork_leaves_no_lock_and_no_descriptor(strategy):
-    """The first function of Python after a fork is where its signals are handled."""
-    in_a_child(fork_interrupted)
 
 
 # Queues: a joinable one does all that others do
@@ -154,7 +144,9 @@ def write_by_threads():
     protocol.write_at_once = lambda message, channel: False
 
 
-def queue_interrupted(prepare):
+@pytest.mark.parametrize("prepare", [int, write_by_threads], ids=["at-once", "later"])
+@in_a_child
+def test_a_queue_loses_no_place_and_no_lock(prepare):
     """Put a tensor on a queue with one place, and get it, and interrupt that."""
     prepare()
     queue = mp.JoinableQueue(1)
@@ -173,17 +165,13 @@ def queue_interrupted(prepare):
     be_interrupted(put_and_get, settle)
 
 
-@pytest.mark.parametrize("prepare", [int, write_by_threads], ids=["at-once", "later"])
-def test_a_queue_loses_no_place_and_no_lock(prepare):
-    in_a_child(queue_interrupted, prepare)
-
-
 def running_threads():
     """Count threads, without those that Python left in the middle of their start."""
     return sum(each.is_alive() for each in threading.enumerate())
 
 
-def first_put_interrupted():
+@in_a_child
+def test_a_queue_goes_on_when_the_start_of_its_thread_was_interrupted():
     """Let a thread write the first message of a queue, and interrupt that."""
     write_by_threads()
     queue = mp.Queue()
@@ -212,11 +200,8 @@ def first_put_interrupted():
     be_interrupted(put, goes_on)
 
 
-def test_a_queue_goes_on_when_the_start_of_its_thread_was_interrupted():
-    in_a_child(first_put_interrupted)
-
-
-def tasks_interrupted():
+@in_a_child
+def test_a_joinable_queue_counts_what_arrives_and_nothing_else():
     """Put on a joinable queue, and interrupt that."""
     queue = mp.JoinableQueue()
 
@@ -229,11 +214,8 @@ def tasks_interrupted():
     be_interrupted(lambda: queue.put(1), get_what_is_there)
 
 
-def test_a_joinable_queue_counts_what_arrives_and_nothing_else():
-    in_a_child(tasks_interrupted)
-
-
-def locks_interrupted():
+@in_a_child
+def test_no_lock_of_a_queue_stays_taken():
     """Use what of the queues is the standard library's and takes their locks."""
     queue = mp.JoinableQueue()
     queue.put(1)
@@ -252,10 +234,6 @@ def locks_interrupted():
     be_interrupted(do_tasks, settle)
 
 
-def test_no_lock_of_a_queue_stays_taken():
-    in_a_child(locks_interrupted)
-
-
 class Undone:
     """It notes each message with it that is not sent, as its sender learns it."""
 
@@ -267,7 +245,8 @@ class Undone:
         return int, ()
 
 
-def undo_interrupted():
+@in_a_child
+def test_what_is_in_flight_is_not_undone():
     """Send such an object, and interrupt that."""
     ours, theirs = mp.Pipe()
     noted = []
@@ -284,10 +263,6 @@ def undo_interrupted():
 
     be_interrupted(lambda: ours.send(sent), none_is_both)
     assert is_sent > 2
-
-
-def test_what_is_in_flight_is_not_undone():
-    in_a_child(undo_interrupted)
 
 
 # A single place

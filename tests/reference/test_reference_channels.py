@@ -91,24 +91,6 @@ def segments_open():
     return sum("sharedtensor" in os.readlink(path) for path in paths if lexists(path))
 
 
-def test_pipe_of_one_direction_knows_its_ends():
-    reader, writer = mp.Pipe(duplex=False)
-    with pytest.raises(OSError, match="read-only"):
-        reader.send(1)
-    with pytest.raises(OSError, match="write-only"):
-        writer.recv()
-
-
-def test_connections_are_sent_through_connections():
-    ours, theirs = mp.Pipe()
-    first, second = mp.Pipe()
-    ours.send(second)
-    second.close()
-    received = theirs.recv()
-    received.send(sharedtensor.tensor([3]))
-    assert first.recv().tolist() == [3]
-
-
 @pytest.fixture
 def no_room_for_a_thread():
     threading.stack_size(1 << 44)

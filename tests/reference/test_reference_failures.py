@@ -5,10 +5,7 @@ import errno
 import fcntl
 import os
 import resource
-import signal
 import socket
-import sys
-from functools import partial
 from queue import Empty
 
 import pytest
@@ -16,7 +13,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually, limit_for
 from interrupts import in_a_child
-from sharedtensor import memory, protocol, segments
+from sharedtensor import protocol, segments
 from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
 
@@ -67,15 +64,12 @@ def test_more_descriptors_than_a_batch_takes_are_refused_and_not_waited_for():
         assert descriptors() == before
 
 
+@in_a_child
 def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork):
     """A limit of a user without privileges, unix(7): so a child gives up its own."""
     queue = fork.Queue()
     queue.put(sharedtensor.zeros(1))
     queue.get()  # all is imported that a child without privileges needs
-    in_a_child(_receive_when_less_is_in_flight, queue)
-
-
-def _receive_when_less_is_in_flight(queue):
     if os.geteuid() == 0:
         os.setuid(1_000_000 + os.getpid())  # nobody else's: the limit is that of a user
     queue.cancel_join_thread()  # where this fails, the process ends nevertheless
@@ -116,81 +110,3 @@ def test_a_queue_has_few_descriptors_in_flight_whatever_waits(count, most):
     assert count <= in_flight <= most
     for _ in range(200):
         assert len(queue.get(timeout=30)) == count
-
-
-@pytest.fixture(params=["alone", "beside_a_thread"])
-def threads(request, monkeypatch):
-    """The move takes this for the number of threads, whatever runs the tests."""
-    frames = dict.fromkeys(range(1 + (request.param != "alone")))
-    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
-    return len(frames)
-
-
-def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, threads):
-    tensors = [sharedtensor.tensor([float(number)]) for number in range(9)]
-    group = memory.Group([t.storage.memory for t in tensors if t.item() != 4])
-    assert len(group.pieces) > 1
-    fd = os.memfd_create("segment")
-    last, map_pages = group.pieces[-1].address, memory._libc_alone.mmap
-
-    def refuse_the_last(address, *arguments):
-        return -1 if address == last else map_pages(address, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(memory._libc_alone, "mmap", refuse_the_last)
-        change = partial(tensors[0].fill_, 10.0)
-        with pytest.raises(OSError, match="Mapping a segment"):
-            move_and_change(fd, group, change, threads, patch)
-    values = [tensor.item() for tensor in tensors]
-    os.pwrite(fd, bytes(group.nbytes), 0)
-    assert [tensor.item() for tensor in tensors] == values
-    assert values == [10, *range(1, 9)]
-    os.close(fd)
-
-
-def move_and_change(fd, source, change, threads, patch):
-    """Move, and change the source before, or where another thread could meanwhile."""
-    write_bytes = memory.write_bytes
-
-    def write_and_change(fd, source):
-        write_bytes(fd, source)
-        change()
-
-    if threads == 1:
-        change()
-    else:
-        patch.setattr(memory, "write_bytes", write_and_change)
-    memory.move(source, fd, ())
-
-
-def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threads):
-    """Above 1 GiB there are several parts; here each is a page, the first one odd."""
-    page = memory.mmap.PAGESIZE
-    monkeypatch.setattr(memory, "LARGEST_WRITE", page)
-    whole = memory.Memory(9 * page)
-    source = whole.part(page - whole.address % (2 * page), 8 * page)
-    source.bytes[:] = bytes(8 * page)
-    fd = os.memfd_create("segment")
-    later = b"".join(bytes([number]) * page for number in range(1, 9))
-
-    def change():
-        source.bytes[:] = later
-
-    move_and_change(fd, source, change, threads, monkeypatch)
-    assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
-    os.close(fd)
-
-
-def test_storages_for_which_there_is_no_room_together_move_alone(strategy):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    tensors = [sharedtensor.tensor([float(number)]) for number in range(5)]
-    ours, theirs = mp.Pipe()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
-    try:
-        ours.send(tensors)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
-    assert [tensor.item() for tensor in theirs.recv()] == [0, 1, 2, 3, 4]
-    assert len({tensor.storage.segment.token for tensor in tensors}) == 5

@@ -5,13 +5,11 @@ SPAWN-3, SPAWN-5, SPAWN-7.
 """
 
 import os
-import pickle
 import signal
 import sys
 import threading
 import traceback
 from contextlib import suppress
-from copy import copy
 from multiprocessing import resource_tracker, util
 
 import pytest
@@ -22,10 +20,6 @@ from sharedtensor.multiprocessing import spawning
 from sharedtensor_conformance.harness.kernel import process_tree
 
 TIMEOUT = 30.0
-FAILURES = [
-    errors.ProcessRaisedException("its words", 1, 17),
-    errors.ProcessExitedException.of(2, 18, -9),
-]
 
 
 def return_(index):
@@ -61,25 +55,6 @@ def be_interrupted_without_effect(index):
     """The first process of a container, for one, gets no signal that would end it."""
     os.kill = lambda *ignored: None
     raise KeyboardInterrupt
-
-
-def test_failure_is_made_and_told_as_pytorch_does():
-    error = errors.ProcessExitedException(
-        "its words", error_index=2, error_pid=18, exit_code=-9, signal_name="SIGKILL"
-    )
-    assert (error.msg, str(error)) == ("its words", "its words")
-    assert (error.exit_code, error.signal_name) == (-9, "SIGKILL")
-    assert errors.ProcessExitedException("its words", 1, 17, 3).signal_name is None
-    told = [str(errors.ProcessExitedException.of(0, 18, code)) for code in (123, -6)]
-    assert "process 0 terminated with exit code 123" in told[0]
-    assert "process 0 terminated with signal SIGABRT" in told[1]
-
-
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: type(one).__name__)
-def test_failure_can_be_copied_and_sent(failure):
-    for found in (copy(failure), pickle.loads(pickle.dumps(failure))):
-        assert type(found) is type(failure)
-        assert (str(found), vars(found)) == (str(failure), vars(failure))
 
 
 def test_failure_that_is_raised_again_has_a_traceback_of_its_own():
@@ -119,7 +94,9 @@ def reap_all(number, frame):
             pass
 
 
-def start_without_statuses(on_child, folder):
+@pytest.mark.parametrize("on_child", [reap_all, signal.SIG_IGN])
+@in_a_child
+def test_process_says_how_it_ended_where_its_status_is_lost(on_child, tmp_path):
     """Start processes in a program that leaves no status of them to be waited for."""
     signal.signal(signal.SIGCHLD, on_child)
 
@@ -135,17 +112,12 @@ def start_without_statuses(on_child, folder):
             start(exit_with, code)
         assert caught.value.exit_code == status
     with pytest.raises(errors.ProcessExitedException, match="SIGINT") as caught:
-        start(be_interrupted_where_that_is_blocked, folder)
+        start(be_interrupted_where_that_is_blocked, tmp_path)
     assert caught.value.exit_code == -signal.SIGINT
     for function in SILENT if on_child is signal.SIG_IGN else ():
         with pytest.raises(errors.ProcessExitedException, match="SIGCHLD") as caught:
             start(function)
         assert (caught.value.exit_code, caught.value.signal_name) == (None, None)
-
-
-@pytest.mark.parametrize("on_child", [reap_all, signal.SIG_IGN])
-def test_process_says_how_it_ended_where_its_status_is_lost(on_child, tmp_path):
-    in_a_child(start_without_statuses, on_child, tmp_path)
 
 
 @pytest.mark.parametrize(("function", "nprocs"), [(return_, 1), (fail, 3)])
@@ -263,7 +235,8 @@ def test_processes_are_killed_where_their_end_is_interrupted_again(fork, interru
     assert has_ended
 
 
-def start_interrupted():
+@in_a_child
+def test_start_that_is_interrupted_leaves_no_process():
     """Start two processes again and again, and interrupt that; none is left.
 
     What joins and ends them is not interrupted by itself.
@@ -286,12 +259,10 @@ def start_interrupted():
     assert places > 100
 
 
-def test_start_that_is_interrupted_leaves_no_process():
-    in_a_child(start_interrupted)
-
-
-def spawn_interrupted():
+@in_a_child
+def test_spawning_that_is_interrupted_leaves_no_process():
     """Interrupt the spawning of a process before it gets its arguments."""
+    resource_tracker.ensure_running()
     spawnv, spawned = util.spawnv_passfds, []
 
     def interrupted(*arguments):
@@ -304,11 +275,6 @@ def spawn_interrupted():
     (pid,) = spawned
     eventually(lambda: process_tree.has_ended(pid))
     del caught
-
-
-def test_spawning_that_is_interrupted_leaves_no_process():
-    resource_tracker.ensure_running()
-    in_a_child(spawn_interrupted)
 
 
 def test_process_that_its_parent_does_not_know_does_not_begin(fork):

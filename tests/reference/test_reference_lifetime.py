@@ -11,15 +11,6 @@ from holdings import descriptors, eventually, own_names
 from interrupts import in_a_child
 
 
-def start_with_tensors():
-    sharedtensor.set_sharing_strategy("file_system")
-    start_with_a_tensor()  # the first one opens more
-    before = descriptors()
-    for _ in range(2):
-        start_with_a_tensor()
-        eventually(lambda: descriptors() <= before)
-
-
 def start_with_a_tensor():
     """Start a process with a tensor, and wait until both have gone."""
     process = standard.get_context("spawn").Process(
@@ -37,9 +28,15 @@ def is_ones(tensor):
     assert tensor.tolist() == [1, 1, 1]
 
 
+@in_a_child
 def test_forked_child_keeps_nothing_that_it_has_started_others_with():
     """These are started by the standard library. Clause FS-2."""
-    in_a_child(start_with_tensors)
+    sharedtensor.set_sharing_strategy("file_system")
+    start_with_a_tensor()  # the first one opens more
+    before = descriptors()
+    for _ in range(2):
+        start_with_a_tensor()
+        eventually(lambda: descriptors() <= before)
 
 
 def test_child_that_is_forked_from_a_pickler_sends_messages_of_its_own(fork):

@@ -361,6 +361,11 @@ def test_results_of_leaves_that_require_grad_are_no_leaves():
     assert leaf.is_leaf
 
 
+def test_refusal_of_a_result_names_requires_grad():
+    with pytest.raises(sharedtensor.NonLeafError, match="requires_grad"):
+        through_a_queue(sharedtensor.ones(2, requires_grad=True) * 2)
+
+
 def test_grad_is_a_tensor_of_the_same_shape_and_may_be_the_tensor_itself():
     tensor = sharedtensor.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match="shape"):

@@ -72,7 +72,7 @@ class Operations:
 """
     copier, copied = package(text)
     assert "size: int" in copied
-    assert "def __call__(self, one, *more, key = None):" in copied
+    assert "def __call__(self, one, *more, key=None):" in copied
     assert "rows = [Row(3)]" in copied
     assert "local = one" in copied
     assert "Any" not in copied.partition("class Operations")[2]
@@ -93,7 +93,7 @@ class Operations:
     copier, copied = package(text)
     assert copied.count("CONSTANT = ") == 1
     assert copied.index("CONSTANT = ") < copied.index("class Operations")
-    assert "def later(): return 1\natexit.register(later)" in copied
+    assert "def later():\n    return 1\natexit.register(later)" in copied
     assert copier.imports == {"import atexit"}
 
 
@@ -133,7 +133,7 @@ def test_names_that_are_taken_are_changed(package):
     copier.names["another", "make"] = "make"
     copier.define(copier.adapter, "Operations")
     copied = "\n".join(copier.parts.values())
-    assert "def adapter_make(): return adapter_make" in copied
+    assert "def adapter_make():\n    return adapter_make" in copied
     assert "made = adapter_make()" in copied
 
 

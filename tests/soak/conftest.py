@@ -15,21 +15,22 @@ DEADLINE = 120.0
 
 @dataclass(frozen=True)
 class Done:
-    """A run that has ended: its status, what it said, its record, what it left."""
+    """A run that has ended: what it said, and its record."""
 
-    status: int
     said: str
     record: dict
-    left: list[str]
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a script with its record and its temporary files in the test's folder."""
+    """Run a script with its record and its temporary files in the test's folder.
+
+    It has to end with a status, and to leave nothing.
+    """
     out, temporary = tmp_path / "record.json", tmp_path / "t"
     temporary.mkdir()
 
-    def run_script(script, *options):
+    def run_script(script, *options, status=0):
         done = subprocess.run(
             [sys.executable, SCRIPTS / script, f"--out={out}", *options],
             env={**os.environ, "TMPDIR": str(temporary)},
@@ -37,9 +38,10 @@ def run(tmp_path):
             text=True,
             timeout=DEADLINE,
         )
-        record = json.loads(out.read_text()) if out.exists() else {}
-        left = sorted(path.name for path in temporary.rglob("*"))
-        return Done(done.returncode, done.stdout + done.stderr, record, left)
+        said = done.stdout + done.stderr
+        assert done.returncode == status, said
+        assert sorted(path.name for path in temporary.rglob("*")) == []
+        return Done(said, json.loads(out.read_text()) if out.exists() else {})
 
     return run_script
 
@@ -48,3 +50,19 @@ def run(tmp_path):
 def scripts(monkeypatch):
     """Let the test import the scripts."""
     monkeypatch.syspath_prepend(SCRIPTS)
+
+
+@pytest.fixture
+def needs(scripts):
+    """Skip the test where this machine permits none of what it is about."""
+    import hostile
+    from sandbox import Sandbox
+
+    def skip_without(*hardships):
+        with Sandbox() as sandbox:
+            impossible = hostile.impossible_here(sandbox.has_private_shm)
+        for name in hardships:
+            if name in impossible:
+                pytest.skip(f"{name}: {impossible[name]}")
+
+    return skip_without

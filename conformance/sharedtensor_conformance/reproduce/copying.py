@@ -1,17 +1,19 @@
 """Copies definitions of the suite and of an adapter, with all that they use.
 
 Of a class, only those methods are copied whose names are mentioned in the program. Type
-annotations are left out, because their names would have to be copied as well.
+annotations are left out, because their names would have to be copied as well. What is
+copied is written from its syntax tree, so it has no comments.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from copy import deepcopy
 
 from sharedtensor_conformance.reproduce.sources import (
     Definition,
-    Node,
+    Place,
     Source,
     Unreplayable,
     read_source,
@@ -55,11 +57,12 @@ class Copier:
                 raise Unreplayable(f"no source is found of {name} in {module}")
             self.names[key] = self._free_name(module, name)
             nodes = [*source.statements[name], *source.effects_on(name)]
-            written = [self.text(source, node) for node in nodes]
-            self.parts[key] = "\n".join(written)  # after those that it uses
+            copies = [_Copy(self, source).visit(deepcopy(node)) for node in nodes]
+            written = "\n".join(map(ast.unparse, copies))
+            self.parts[key] = written  # after those that it uses
         return self.names[key]
 
-    def follow(self, bound: str, imported: tuple[str, str, str]) -> str:
+    def follow(self, bound: str, imported: Place) -> str:
         """Import a name, or copy what it means; return its name in the program."""
         module, name, line = imported
         if not self.is_copied(module):
@@ -87,124 +90,84 @@ class Copier:
         taken = name in {*self.names.values(), *self.provided}
         return f"{module.rpartition('.')[2]}_{name}" if taken else name
 
-    def text(self, source: Source, node: ast.stmt) -> str:
-        """Return a statement as it stands in the program; define what it uses."""
-        begin, end = source.span(node)
-        text = source.text[begin:end]
-        edits = _Edits(self, source)
-        edits.visit(node)
-        for first, last, new in sorted(edits.found, reverse=True):
-            text = text[: first - begin] + new.encode() + text[last - begin :]
-        return text.decode()
 
-
-class _Edits(ast.NodeVisitor):
-    """Finds the places of a statement that differ in the program.
-
-    `found` has the begin, the end and the new text of each.
-    """
+class _Copy(ast.NodeTransformer):
+    """Changes a statement into the one of the program, and has defined what it uses."""
 
     def __init__(self, copier: Copier, source: Source) -> None:
         self.copier = copier
         self.source = source
         self.imports = dict(source.imports)
-        self.found: list[tuple[int, int, str]] = []
 
-    def _replace(self, node: Node, new: str) -> None:
-        self.found.append((*self.source.span(node), new))
-
-    def _delete_after(self, before: int, node: Node) -> None:
-        self.found.append((before, self.source.span(node)[1], ""))
-
-    def visit_Name(self, node: ast.Name) -> None:
+    def visit_Name(self, node: ast.Name) -> ast.Name:
         if node.id in self.imports:
-            new = self.copier.follow(node.id, self.imports[node.id])
+            node.id = self.copier.follow(node.id, self.imports[node.id])
         elif node.id in self.source.statements:
-            new = self.copier.define(self.source.name, node.id)
-        else:
-            return
-        if new != node.id:
-            self._replace(node, new)
+            node.id = self.copier.define(self.source.name, node.id)
+        return node
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        named = node.value.id if isinstance(node.value, ast.Name) else ""
-        module, name, _ = self.imports.get(named, ("", "", ""))
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        module, name = self._place(node.value)
         if module and not name and self.copier.is_copied(module):
-            self._replace(node, self.copier.define(module, node.attr))
-            return
+            return ast.Name(self.copier.define(module, node.attr))
         self.copier.mentioned.add(node.attr)
-        self.generic_visit(node)
+        return self.generic_visit(node)
 
-    def visit_Constant(self, node: ast.Constant) -> None:
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str) and node.value.isidentifier():
             self.copier.mentioned.add(node.value)
+        return node
 
-    def visit_Call(self, node: ast.Call) -> None:
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         match node:
             case ast.Call(ast.Name("import_module"), [ast.Constant(str(module))]):
                 if self.copier.is_copied(module):
-                    self._replace(node, self.copier.module(module))
-                    return
-        self.generic_visit(node)
+                    return ast.Name(self.copier.module(module))
+        return self.generic_visit(node)
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
         bound = self.source.bound_by(node)
         if any(self.copier.is_copied(module) for module, _, _ in bound.values()):
             self.imports |= bound
-            self._replace(node, "pass  # it is copied")
-        elif node.level:
-            absolute = ast.ImportFrom(self.source.module_of(node), node.names, 0)
-            self._replace(node, ast.unparse(absolute))
+            return ast.Pass()
+        return ast.ImportFrom(self.source.module_of(node), node.names, 0)
 
-    # Annotations, which are left out
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
 
-    def visit_arg(self, node: ast.arg) -> None:
-        if node.annotation:
-            begin, _ = self.source.span(node)
-            self._delete_after(begin + len(node.arg.encode()), node.annotation)
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        node.target = self.visit(node.target)
+        if node.value is None:
+            return node
+        return ast.copy_location(
+            ast.Assign([node.target], self.visit(node.value)), node
+        )
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._delete_after(self.source.span(node.target)[1], node.annotation)
-            self.visit(node.value)
-        self.visit(node.target)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
         self._rename(node)
-        if node.returns:
-            begin, end = self.source.span(node.returns)
-            arrow = self.source.text.rindex(b"->", 0, begin)
-            self.found.append((arrow - 1, end, ""))
-        for part in (*node.decorator_list, node.args, *node.body):
-            self.visit(part)
+        return self.generic_visit(node)
 
-    # Classes
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         self._rename(node)
-        kept = node.body
-        if all(map(self._is_copied, node.bases)):
-            kept = [one for one in node.body if self._is_kept(one)]
-        before = node.body[0]
-        for one in node.body:
-            if one not in kept:
-                last = self.source.span(before)[1]
-                begin = min(last, self.source.span(one)[0])
-                self._delete_after(begin, one)
-            before = one
-        if not kept:
-            _, end = self.source.span(node)
-            self.found.append((end, end, "pass"))
-        fields = [n for n in kept if not isinstance(n, ast.AnnAssign)]
-        is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
-        parts = [*node.decorator_list, *node.bases, *(fields if is_dataclass else kept)]
-        for part in parts:
-            self.visit(part)
+        kept, fields = node.body, []
+        if all(self.copier.is_copied(self._place(base)[0]) for base in node.bases):
+            kept = [one for one in kept if self._is_kept(one)] or [ast.Pass()]
+        if any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+            fields = [one for one in kept if isinstance(one, ast.AnnAssign)]
+        node.body = []
+        self.generic_visit(node)  # its decorators and bases
+        node.body = [one if one in fields else self.visit(one) for one in kept]
+        return node
 
-    def _is_copied(self, base: ast.expr) -> bool:
-        named = base.id if isinstance(base, ast.Name) else ""
-        module, _, _ = self.imports.get(named, ("", "", ""))
-        return named in self.source.statements or self.copier.is_copied(module)
+    def _place(self, node: ast.expr) -> Key:
+        """Return the module of a name that is used, and its name there; "" for none."""
+        if not isinstance(node, ast.Name):
+            return "", ""
+        if node.id in self.source.statements:
+            return self.source.name, node.id
+        return self.imports.get(node.id, ("", "", ""))[:2]
 
     def _is_kept(self, node: ast.stmt) -> bool:
         if not isinstance(node, Definition):
@@ -212,10 +175,5 @@ class _Edits(ast.NodeVisitor):
         return node.name in self.copier.mentioned or node.name.startswith("__")
 
     def _rename(self, node: ast.FunctionDef | ast.ClassDef) -> None:
-        new = self.copier.names.get((self.source.name, node.name), node.name)
-        if node.col_offset == 0 and new != node.name:
-            begin = self.source.text.index(node.name.encode(), self._begin(node))
-            self.found.append((begin, begin + len(node.name.encode()), new))
-
-    def _begin(self, node: ast.stmt) -> int:
-        return self.source.offset(node.lineno, node.col_offset)
+        if node.col_offset == 0:
+            node.name = self.copier.names.get((self.source.name, node.name), node.name)

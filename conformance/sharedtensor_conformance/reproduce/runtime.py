@@ -25,7 +25,12 @@ from dataclasses import asdict
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.harness.kernel.process_tree import (
+    children,
+    command,
+    status,
+    wait_until,
+)
 from sharedtensor_conformance.harness.remote.actor import Actor, owner_main
 from sharedtensor_conformance.harness.remote.wire import (
     Wire,
@@ -151,20 +156,16 @@ def start_owner() -> Process:
 
 def until_it_waits(process: Process) -> bool:
     """Return whether a process sleeps, and is not woken any more, in time."""
-    before: list[str] = []
+    before = ""
 
     def sleeps() -> bool:
         nonlocal before
-        with open(f"/proc/{process.pid}/status") as file:
-            now = [line for line in file if line.startswith(("State", "voluntary"))]
-        same, before = now == before and "S (sleeping)" in now[0], now
-        return same
-
-    def is_not_woken() -> bool:
         time.sleep(0.1)
-        return sleeps()
+        now = status(process.pid)
+        last, before = before, now["voluntary_ctxt_switches"]
+        return last == before and now["State"].startswith("S")
 
-    return wait_until(lambda: sleeps() and is_not_woken(), TIMEOUT)
+    return wait_until(sleeps, TIMEOUT)
 
 
 def digest(value: Any) -> str:
@@ -218,21 +219,12 @@ def main() -> None:
 
 
 def end_all_processes() -> None:
-    """Kill the processes that are left, and wait for them and for their trackers."""
-    while children := own_children():
-        for pid in children:
-            if not is_tracker(pid):
+    """Kill the processes that are left, and wait for them and for their trackers.
+
+    Those are the processes that remove what others leave when they end.
+    """
+    while found := children(os.getpid()):
+        for pid in found:
+            if "resource_tracker" not in command(pid):
                 os.kill(pid, signal.SIGKILL)
         os.waitpid(-1, 0)
-
-
-def own_children() -> list[int]:
-    """Return the children of this process, with orphans that it has adopted."""
-    with open(f"/proc/self/task/{os.getpid()}/children") as file:
-        return list(map(int, file.read().split()))
-
-
-def is_tracker(pid: int) -> bool:
-    """Return whether a process removes what other processes leave when they end."""
-    with open(f"/proc/{pid}/cmdline") as file:
-        return "resource_tracker" in file.read()

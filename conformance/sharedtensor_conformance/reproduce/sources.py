@@ -10,11 +10,11 @@ import importlib.util
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import resolve_name
-from itertools import accumulate
 from pathlib import Path
 
 Definition = ast.FunctionDef | ast.ClassDef
-Node = ast.stmt | ast.expr | ast.arg
+Place = tuple[str, str, str]
+"""What an import binds: a module, a name in it or "", and the import as a line."""
 
 
 class Unreplayable(Exception):
@@ -22,36 +22,24 @@ class Unreplayable(Exception):
 
 
 class Source:
-    """The text of a module, and what its statements bind.
+    """What the statements of a module bind.
 
     `statements` has the statements that bind each name, and ``""`` those that bind
-    none. `imports` has for each name the module, the name in it or ``""``, and the
-    statement as a line.
+    none.
     """
 
     def __init__(self, name: str, spec: ModuleSpec) -> None:
         self.name = name
-        self.text = Path(str(spec.origin)).read_bytes()
-        lines = self.text.splitlines(keepends=True)
-        self._starts = list(accumulate(map(len, lines), initial=0))
         is_package = spec.submodule_search_locations is not None
         self._package = name if is_package else name.rpartition(".")[0]
         self.statements: dict[str, list[ast.stmt]] = {}
-        self.imports: dict[str, tuple[str, str, str]] = {}
-        for node in ast.parse(self.text).body:
+        self.imports: dict[str, Place] = {}
+        for node in ast.parse(Path(str(spec.origin)).read_bytes()).body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self.imports |= self.bound_by(node)
             else:
                 for bound in _names_bound_by(node) or {""}:
                     self.statements.setdefault(bound, []).append(node)
-
-    def span(self, node: Node) -> tuple[int, int]:
-        """Return where a node begins and ends in the text; decorators belong to it."""
-        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-        first = decorators[0] if decorators else node
-        column = first.col_offset - bool(decorators)  # of the `@`
-        end = self.offset(node.end_lineno or 0, node.end_col_offset or 0)
-        return self.offset(first.lineno, column), end
 
     def effects_on(self, name: str) -> list[ast.stmt]:
         """Return the statements that bind nothing and use a name."""
@@ -61,17 +49,11 @@ class Source:
             if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
         ]
 
-    def offset(self, line: int, column: int) -> int:
-        """Return where a place of a syntax tree is in the text."""
-        return self._starts[line - 1] + column
-
     def module_of(self, node: ast.ImportFrom) -> str:
         """Return the absolute name of the module that an import names."""
         return resolve_name("." * node.level + (node.module or ""), self._package)
 
-    def bound_by(
-        self, node: ast.Import | ast.ImportFrom
-    ) -> dict[str, tuple[str, str, str]]:
+    def bound_by(self, node: ast.Import | ast.ImportFrom) -> dict[str, Place]:
         """Return what an import binds, in the form of `imports`."""
         found = {}
         for alias in node.names:

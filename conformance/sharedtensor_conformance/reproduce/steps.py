@@ -209,7 +209,7 @@ class Steps:
     def _request(self, event: Event, how: str = "") -> str:
         """Return the expression that asks a process for something."""
         process, do = event["process"], event["do"]
-        self.words |= set(_words_in(event["given"]))
+        self.words |= _words_in(event["given"])
         given = [self._decoded(process, value) for value in event["given"]]
         if event["function"]:
             do, given = "run", [self._function(event["function"]), *given]
@@ -465,13 +465,9 @@ def _objects_in(value: Any, path: str = "") -> Iterator[tuple[Object, str]]:
             yield from _objects_in(item, f"{path}[{key!r}]")
 
 
-def _words_in(data: Any) -> Iterator[str]:
-    """Yield the texts in encoded data."""
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, list | dict):
-        for item in data if isinstance(data, list) else data.values():
-            yield from _words_in(item)
+def _words_in(data: Any) -> set[str]:
+    """Return the words in encoded data."""
+    return set(re.findall(r"[\w-]+", str(data)))
 
 
 # Loops

@@ -2,6 +2,9 @@
 
     python tests/cuda/explorer/explore_device.py --states=200000 --out=FILE
 
+A search takes small programs in all interleavings, with kills. Two states are the same
+if each process has observed the same, and the world is the same.
+
 The results are written to a record. It says by which path each fault is found, and the
 tests repeat only that.
 """
@@ -14,17 +17,42 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import device_search
 import device_world
+import interleavings
 from device_faults import FAULTS, Fault
-from device_programs import SCENARIOS
-from interleavings import invariants_of
+from device_processes import DeviceMachine, simulated
+from device_programs import SCENARIOS, Scenario
+from interleavings import Choice, Found
 from soak.circumstances import circumstances
 
 KILLS = (0, 1)
 STATES_OF_A_FAULT = 50_000
+
+
+def start_scenario(scenario: Scenario, kills: int) -> DeviceMachine:
+    """Return a machine on which a scenario has been started."""
+    machine = DeviceMachine(kills)
+    scenario(machine)
+    return machine
+
+
+def search(scenario: Scenario, kills: int = 0, most_states: int = 10**9) -> Found:
+    """Search all states of a scenario, until a violation or `most_states` states."""
+    with simulated():
+        name = scenario.__name__
+        return interleavings.search(
+            lambda: start_scenario(scenario, kills), name, most_states
+        )
+
+
+def follow(scenario: Scenario, path: list[Choice]) -> str:
+    """Repeat a path of a search; return the violation, or ""."""
+    kills = sum(what == "kill" for what, _ in path)
+    with simulated():
+        return interleavings.follow(start_scenario(scenario, kills), path)
 
 
 def explore(most_states: int) -> dict[str, Any]:
@@ -42,13 +70,13 @@ def explore(most_states: int) -> dict[str, Any]:
 
 def invariants() -> dict[str, str]:
     """Return the text of each invariant in the docstring of `device_world`, by name."""
-    return invariants_of(device_world)
+    return interleavings.invariants_of(device_world)
 
 
 def search_entry(name: str, kills: int, most_states: int) -> dict[str, Any]:
     """Search one scenario with at most this many kills."""
     scenario = SCENARIOS[name]
-    found = device_search.search(scenario, kills, most_states)
+    found = search(scenario, kills, most_states)
     return {
         "scenario": name,
         "sentence": " ".join((scenario.__doc__ or "").split()),
@@ -67,7 +95,7 @@ def fault_entry(fault: Fault) -> dict[str, Any]:
     """Return how a fault is found by the search that it names."""
     with fault.applied():
         scenario = SCENARIOS[fault.scenario]
-        found = device_search.search(scenario, fault.kills, STATES_OF_A_FAULT)
+        found = search(scenario, fault.kills, STATES_OF_A_FAULT)
     return {
         "name": fault.name,
         "sentence": fault.sentence,

@@ -5,14 +5,14 @@ Clauses CUDA-4, CUDA-27 and FAULT-2.
 
 import fcntl
 import functools
-import gc
 import os
 import sys
 
 import pytest
-from interrupts import MOST_CALLS, interrupted_at
+from cuda_peers import counts_in_use
+from interrupts import each_place
 from sharedtensor import cuda, protocol
-from sharedtensor.cuda import counts, shared_file
+from sharedtensor.cuda import shared_file
 from sharedtensor.cuda.devices import device_state
 
 DEVICE = "sim:0"
@@ -53,28 +53,12 @@ def assert_is_free(fd):
 
 def test_an_interrupted_send_counts_no_more_and_keeps_no_lock(tensor, locks):
     state = device_state(DEVICE)
-    for place in range(1, MOST_CALLS):
-        has_come = interrupted_at(place, lambda: pack_and_withdraw(tensor))
-        gc.collect()
+    for place in each_place(lambda: pack_and_withdraw(tensor)):
         for fd in locks:
             assert_is_free(fd)
         assert not state.lock.is_owned(), place
         assert tensor.tolist() == [1, 2, 3]  # and what finalizers had to leave is done
-        states = state.own_table.slots["state"]
-        assert (states == counts.VACANT).all(), place
-        if not has_come:
-            break
-    assert not has_come
-
-
-def each_place(prepare, work):
-    """Interrupt some work that is prepared, at one place after the other."""
-    for place in range(1, MOST_CALLS):
-        prepare()
-        if not interrupted_at(place, work):
-            return
-        yield place
-    raise AssertionError(f"it makes more than {MOST_CALLS} calls")
+        assert counts_in_use() == [], place
 
 
 def test_an_interrupted_synchronisation_finishes_each_receive_in_the_end(tensor):
@@ -87,7 +71,7 @@ def test_an_interrupted_synchronisation_finishes_each_receive_in_the_end(tensor)
     def finish(receive):  # a step of Python, as each of them has
         done.append(receive)
 
-    for place in each_place(receive, lambda: cuda.synchronize(DEVICE)):
+    for place in each_place(lambda: cuda.synchronize(DEVICE), prepare=receive):
         cuda.synchronize(DEVICE)
         assert set(done) == set(range(4)), place
         assert len(done) <= 5, place
@@ -108,7 +92,8 @@ def test_an_interrupted_look_at_the_events_forgets_none_that_is_in_use(tensor):
             pack_and_withdraw(tensor)
         state.sent_events.append(state.sent_events.pop(0))  # the used one comes last
 
-    for place in each_place(send, lambda: cuda.protocol.retire_events(state)):
+    retire = functools.partial(cuda.protocol.retire_events, state)
+    for place in each_place(retire, prepare=send):
         cuda.protocol.retire_events(state)
         assert state.sent_events == [used], place
         lost = set(events) - before

@@ -30,5 +30,5 @@ def own_names():
     return [name for name in os.listdir("/dev/shm") if name.startswith(beginning)]
 
 
-def eventually(condition, deadline=10.0):
+def eventually(condition, deadline=20.0):
     assert process_tree.wait_until(condition, deadline), "it did not come true in time"

@@ -1,5 +1,6 @@
 """Exceptions of signal handlers, which can arise wherever a call comes back."""
 
+import functools
 import gc
 import inspect
 import multiprocessing
@@ -80,10 +81,15 @@ def is_of_python(error):
     return of_its_hook or "<_io.BytesIO object" in said
 
 
-def each_place(work, places=COMING_BACK):
-    """Interrupt `work` at each place, after one call without; yield after each."""
+def each_place(work, places=COMING_BACK, prepare=int):
+    """Interrupt `work` at each place, after one call without; yield after each.
+
+    `prepare` is called before `work`, and is not interrupted.
+    """
+    prepare()
     work()
     for number in range(1, MOST_CALLS):
+        prepare()
         if not interrupted_at(number, work, places):
             return
         gc.collect()
@@ -115,11 +121,17 @@ def be_interrupted(work, after, places=COMING_BACK):
     eventually(lambda: descriptors() <= before)  # a thread may write still
 
 
-def in_a_child(function, *arguments):
-    """Run a function in a process of its own: what is lost there is not ours."""
-    child = multiprocessing.get_context("fork").Process(target=function, args=arguments)
-    child.start()
-    child.join(120)
-    ended_with = child.exitcode
-    child.kill()
-    assert ended_with == 0
+def in_a_child(test):
+    """Run a test in a process of its own: what is lost there is not ours."""
+
+    @functools.wraps(test)
+    def run(**given):
+        fork = multiprocessing.get_context("fork")
+        child = fork.Process(target=test, kwargs=given)
+        child.start()
+        child.join(120)
+        ended_with = child.exitcode
+        child.kill()
+        assert ended_with == 0
+
+    return run
