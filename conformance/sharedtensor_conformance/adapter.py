@@ -90,6 +90,16 @@ Views with negative strides are declared by ``negative_strides``.
 Number = bool | int | float | complex
 
 
+NUMPY_DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+"""The dtypes that an implementation over NumPy can claim."""
+
+WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
+"""Those of them that libraries with dtypes of their own often lack."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """What an adapter declares about its implementation.
@@ -312,7 +322,10 @@ class ArrayOperations(Protocol):
     """Profile ``arrays``: NumPy arrays over the tensor's memory."""
 
     def array(self, tensor: Tensor) -> Any:
-        """Return a NumPy array over the same memory."""
+        """Return a NumPy array over the same memory.
+
+        Where tensors are such arrays, return a view: tests drop the two separately.
+        """
 
 
 class LazyOperations(Protocol):

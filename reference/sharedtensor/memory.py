@@ -99,6 +99,11 @@ class Memory:
         return self.bytes.nbytes
 
     @property
+    def offsets(self) -> list[int]:
+        """Where it begins in a segment of its own."""
+        return [0]
+
+    @property
     def pieces(self) -> list[Piece]:
         """What moves into a segment: all of it, to the beginning."""
         return [Piece(self.address, self.bytes.nbytes, self.capacity, 0)]
@@ -145,6 +150,11 @@ class Group:
             end += size
         pieces.append(Piece(begin, end - begin, end - begin, offset))
         return pieces
+
+
+def together(memories: Sequence[Memory]) -> Memory | Group:
+    """Return what moves into one segment."""
+    return Group(memories) if len(memories) > 1 else memories[0]
 
 
 def whole_pages(nbytes: int) -> int:

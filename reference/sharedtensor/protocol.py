@@ -25,7 +25,6 @@ from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import announcements, atomic, memory, segments, state, strategies, transport
-from .atomic import Call
 from .descriptors import ReceivedDescriptors, hold_reserve
 from .errors import (
     HandleError,
@@ -42,11 +41,12 @@ if TYPE_CHECKING:
     from .tensors import Tensor
 
 T = TypeVar("T", bound="Tensor")
+Known = TypeVar("Known", "Storage", strategies.Segment)
 
 Window = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 """What a tensor is on its storage: dtype, offset, shape and strides."""
 
-HANDLE_VERSION = 4
+HANDLE_VERSION = 5
 """The version of handles: raised when they, or what is beside them, change."""
 
 SMALL = 64 << 10
@@ -161,59 +161,39 @@ def groups_of(storages: Iterable[Storage]) -> Iterator[list[Storage]]:
         yield group
 
 
-def move_together(storages: list[Storage]) -> None:
-    """Copy small storages into one segment, each at its address.
+def move_storage(storage: Storage) -> None:
+    """Move a storage alone. One that another thread has moved first is left.
 
-    Clauses LIFE-26, SHARE-3, SHARE-7, SHARE-9, SHARE-10, FD-4, FS-1.
+    Clauses CHAN-5, LIFE-26.
+    """
+    if storage.segment is None:
+        move_together([storage])
+
+
+def move_together(storages: list[Storage]) -> None:
+    """Copy storages into one segment under the current strategy, each at its address.
+
+    The segment can be found before they are in it. That they are is said in the same
+    step of C as maps it. So whatever is raised, and wherever it arises, all have moved
+    and know the segment, or nothing has happened. Nothing else makes a segment. The
+    module `memory` says which writes of other threads can be lost meanwhile. Clauses
+    LIFE-26, SHARE-3, SHARE-7, SHARE-9, SHARE-10, START-4, FD-4, FS-1, FS-6, FAIL-6,
+    FAULT-2.
     """
     strategy = strategies.find_strategy(state.strategy)
-    group = memory.Group([storage.memory for storage in storages])
-    segment = strategy.new_segment(group.nbytes)
-    places = list(zip(storages, group.offsets, strict=True))
-    segment.storages = {offset: weakref.ref(storage) for storage, offset in places}
+    source = memory.together([storage.memory for storage in storages])
+    segment = strategy.new_segment(source.nbytes)
+    then: list[atomic.Call] = []
+    for storage, offset in zip(storages, source.offsets, strict=True):
+        storage.offset = offset
+        segment.storages[offset] = weakref.ref(storage)
+        then.append((setattr, storage, "segment", segment))
     remember_segment(segment)
-    then = [
-        (setattr, storage, name, value)
-        for storage, offset in places
-        for name, value in (("offset", offset), ("segment", segment))
-    ]
-    move_into(segment, group, storages, then)
-
-
-def move_storage(storage: Storage) -> None:
-    """Copy a storage into a segment under the current strategy, at one address.
-
-    One that another thread has moved first is left. Clause CHAN-5.
-
-    Nothing but this and `move_together` makes a segment. The module `memory` says which
-    writes of other threads can be lost meanwhile. Clauses SHARE-3, SHARE-7,
-    SHARE-9, SHARE-10, FS-6.
-    """
-    if storage.segment is not None:
-        return
-    segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
-    remember_storage(storage, segment)
-    has_moved = setattr, storage, "segment", segment
-    move_into(segment, storage.memory, [storage], [has_moved])
-
-
-def move_into(
-    segment: strategies.Segment,
-    source: strategies.Source,
-    storages: list[Storage],
-    then: list[Call],
-) -> None:
-    """Move the memory of storages into a new segment, which can be found already.
-
-    The calls in `then` say that they are in the segment, in the same step of C. So
-    whatever is raised, and wherever it arises, all have moved and know the segment, or
-    nothing has happened. Clauses START-4, FAIL-6, FAULT-2.
-    """
     try:
-        segment.strategy.allocate(segment, source, then)
+        strategy.allocate(segment, source, then)
     except BaseException:
         if storages[0].segment is not segment:
-            state.known.pop(segment.token, None)
+            state.segments.pop(segment.token, None)
             strategies.release_segment(segment)
         raise
 
@@ -309,36 +289,34 @@ def export_grad(tensor: Tensor) -> Tensor | None:
 def export_storage(storage: Storage) -> tuple[Any, ...]:
     """Reduce a storage to its handle, or to its place in the table of the message.
 
-    Small ones are in the table: so what moves because of the message moves when all of
-    it is known. Others, and those of what is no message of ours, are shared here. The
-    pickler's memo sends one of it for all its tensors. Clauses SHARE-4, SHARE-6,
-    VIEW-3, LIFE-26.
+    In the table are those that may have a segment in common: what moves because of the
+    message moves when all of it is known, and a segment is sent once. Others, and those
+    of what is no message of ours, are shared here. The pickler's memo sends one of it
+    for all its tensors. Clauses SHARE-4, SHARE-6, VIEW-3, LIFE-26.
     """
     outbox = transport.current_outbox()
-    if outbox is not None and can_be_part(storage):
+    if outbox is not None and has_neighbours(storage):
         return find_sent, (outbox.place_of(storage),)
     share_storage(storage)
     return export_shared(storage)
 
 
-def can_be_part(storage: Storage) -> bool:
-    """Return whether a storage has a segment in common with others, or may get one."""
+def has_neighbours(storage: Storage) -> bool:
+    """Return whether a storage shares a segment with others, or may get to."""
     if storage.segment is None:
         return is_small(storage)
-    return storage.segment.storages is not None
+    return len(storage.segment.storages) > 1
 
 
 def export_shared(storage: Storage) -> tuple[Any, ...]:
-    """Reduce a shared storage to its handle, and where it lies in a common segment.
+    """Reduce a shared storage to its handle, and where it lies in its segment.
 
     One that was received is sent on by its handle like any other. The version comes
     before all that depends on it. Clauses RESHARE-5, HANDLE-1, HANDLE-2.
     """
     segment = segment_of(storage)
-    beginning = HANDLE_VERSION, type(storage), export_handle(segment)
-    if segment.storages is None:
-        return _rebuild_storage, beginning
-    return _rebuild_part, (*beginning, storage.offset, storage.nbytes)
+    part = type(storage), storage.offset, storage.nbytes
+    return _rebuild_storage, (HANDLE_VERSION, export_handle(segment), *part)
 
 
 def segment_of(storage: Storage) -> strategies.Segment:
@@ -425,16 +403,12 @@ def export_table(storages: list[Storage]) -> bytes:
     Pickles end where they end, so it can lie behind the object. Clauses HANDLE-1,
     HANDLE-2, RESHARE-5, VIEW-3.
     """
-    alone, parts = [], defaultdict(list)
+    parts = defaultdict(list)
     for place, storage in enumerate(storages):
-        segment = segment_of(storage)
-        if segment.storages is None:
-            alone.append((place, type(storage), export_handle(segment)))
-        else:
-            part = place, type(storage), storage.offset, storage.nbytes
-            parts[segment].append(part)
-    common = [(export_handle(segment), found) for segment, found in parts.items()]
-    return pickle.dumps((HANDLE_VERSION, alone, common), pickle.HIGHEST_PROTOCOL)
+        part = place, type(storage), storage.offset, storage.nbytes
+        parts[segment_of(storage)].append(part)
+    table = [(export_handle(segment), some) for segment, some in parts.items()]
+    return pickle.dumps((HANDLE_VERSION, table), pickle.HIGHEST_PROTOCOL)
 
 
 def announce_names(outbox: transport.Outbox) -> None:
@@ -556,11 +530,11 @@ def read_table(payload: Any) -> list[Storage]:
     found: dict[int, Storage] = {}
     version, *rest = pickle.loads(table_of(payload))
     verify_version(version)
-    alone, common = rest
-    for place, storage_class, handle in alone:
-        found[place] = rebuild_storage(storage_class, handle)
-    for handle, parts in common:
-        found.update(rebuild_parts(handle, parts))
+    [table] = rest
+    for handle, parts in table:
+        segment = rebuild_segment(handle)
+        for place, *part in parts:
+            found[place] = rebuild_storage(segment, *part)
     return [found[place] for place in range(len(found))]
 
 
@@ -594,82 +568,53 @@ def verify_version(version: Any) -> None:
         )
 
 
-def rebuild_storage(storage_class: type[Storage], handle: tuple[Any, ...]) -> Storage:
-    """Return the storage that a handle names: the one this process has, or a new one.
+def rebuild_segment(handle: tuple[Any, ...]) -> strategies.Segment:
+    """Return the segment that a handle names, mapped as a whole.
 
-    Clauses RESHARE-3, RESHARE-4, SHARE-12, VIEW-4. Raises `HandleError` or
-    `ResourceError`.
+    A process that has it already does without the handle. No lock is held here, since
+    a descriptor may have to come from the sender. Clauses RESHARE-7, SEC-7.
     """
     strategy_name, token, nbytes, where = parse_handle(handle)
     strategy = strategies.find_strategy(strategy_name)
-    known = find_storage(token)
+    known = find_segment(token)
     if known is not None:
         strategy.discard_handle(token, where)
         return verify_known(known, nbytes)
-    # No lock is held here, since the descriptor may have to come from the sender.
-    storage = storage_class(nbytes)
-    segment = strategy.open(storage.memory, token, nbytes, where)
-    storage.segment = segment
-    return remember_storage(storage, segment)
+    target = memory.Memory(nbytes)
+    segment = strategy.open(target, token, nbytes, where)
+    segment.mapping = target
+    return remember_segment(segment)
 
 
-def rebuild_parts(
-    handle: tuple[Any, ...], parts: Iterable[tuple[Any, type[Storage], int, int]]
-) -> list[tuple[Any, Storage]]:
-    """Return the storages that lie in one segment, with what each of them is for.
+def find_segment(token: str) -> strategies.Segment | None:
+    """Return the segment that this process has, or None.
 
-    A part is that, and the class, the offset and the size of a storage. Clauses
-    LIFE-26, RESHARE-3, RESHARE-4, SHARE-12, VIEW-4. Raises `HandleError` or
-    `ResourceError`.
+    Clauses RESHARE-3, RESHARE-4, SEC-10.
     """
-    segment = rebuild_segment(handle)
-    return [
-        (key, rebuild_part(segment, storage_class, offset, nbytes))
-        for key, storage_class, offset, nbytes in parts
-    ]
-
-
-def rebuild_segment(handle: tuple[Any, ...]) -> strategies.Segment:
-    """Return the common segment that a handle names, mapped as a whole.
-
-    A process that has it already does without the handle. Clauses RESHARE-7, SEC-7.
-    """
-    strategy_name, token, nbytes, where = parse_handle(handle)
-    strategy = strategies.find_strategy(strategy_name)
-    known = state.common.get(token)
-    if known is None:
-        target = memory.Memory(nbytes)
-        segment = strategy.open(target, token, nbytes, where)
-        segment.mapping, segment.storages = target, {}
-        return remember_segment(segment)
-    strategy.discard_handle(token, where)
-    if known.nbytes != nbytes:
-        raise HandleError(
-            f"A handle claims {nbytes} bytes for a segment of {known.nbytes}. "
-            "The handle is forged; send the tensor again."
-        )
-    return known
+    return state.segments.get(token)
 
 
 def remember_segment(segment: strategies.Segment) -> strategies.Segment:
-    """Make a common segment findable as long as it lives, and return it.
+    """Make a segment findable as long as it lives, and return it.
 
-    If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
+    Storages that are moving are in it before a thread can look for it: until then no
+    handle has the token. If another thread was faster, return that one's. Clauses
+    RESHARE-3, RESHARE-4.
     """
-    return atomic.under(state.moving, state.common.setdefault, segment.token, segment)
+    add = state.segments.setdefault
+    return atomic.under(state.moving, add, segment.token, segment)
 
 
-def rebuild_part(
+def rebuild_storage(
     segment: strategies.Segment,
     storage_class: type[Storage],
     offset: int,
     nbytes: int,
 ) -> Storage:
-    """Return the storage in a part of a segment: the one that is there, or a new one.
+    """Return the storage in a part of a segment: the one that is here, or a new one.
 
-    Clauses RESHARE-3, RESHARE-4, SEC-7. Raises `HandleError`.
+    Clauses RESHARE-3, RESHARE-4, SEC-7, SHARE-12, VIEW-4. Raises `HandleError`.
     """
-    segments.verify_part(segment.token, segment.nbytes, offset, nbytes)
     part = segment, storage_class, offset, nbytes
     return atomic.under(state.moving, find_or_make_part, *part)
 
@@ -684,16 +629,15 @@ def find_or_make_part(
     known = find_part(segment, offset)
     if known is not None:
         return verify_known(known, nbytes)
+    segments.verify_part(segment.token, segment.nbytes, offset, nbytes)
     mapped = mapping_of(segment).part(offset, nbytes)
     storage = storage_class.over(mapped, segment, offset)
-    assert segment.storages is not None, "it is a common segment"
     segment.storages[offset] = weakref.ref(storage)
     return storage
 
 
 def find_part(segment: strategies.Segment, offset: int) -> Storage | None:
     """Return the storage at an offset that this process holds, or None."""
-    assert segment.storages is not None, "it is a common segment"
     found = segment.storages.get(offset)
     return None if found is None else found()
 
@@ -726,35 +670,17 @@ def parse_handle(handle: Any) -> tuple[str, str, int, tuple[Any, ...]]:
     return strategy, token, nbytes, (place, carrier)
 
 
-def find_storage(token: str) -> Storage | None:
-    """Return the storage over a segment that this process holds, or None.
-
-    Clauses RESHARE-3, RESHARE-4, SEC-10.
-    """
-    return state.known.get(token)
-
-
-def remember_storage(storage: Storage, segment: strategies.Segment) -> Storage:
-    """Make a storage findable as long as it lives, and return it.
-
-    One that is moving is in its segment before a thread can look for it: until then no
-    handle has the token. If another thread was faster, return that one's. Clauses
-    RESHARE-3, RESHARE-4.
-    """
-    return atomic.under(state.moving, state.known.setdefault, segment.token, storage)
-
-
-def verify_known(storage: Storage, nbytes: int) -> Storage:
-    """Verify that a handle describes the storage this process has for it.
+def verify_known(known: Known, nbytes: int) -> Known:
+    """Verify that a handle describes what this process has for it.
 
     Clause SEC-7. Raises `HandleError`.
     """
-    if storage.nbytes != nbytes:
+    if known.nbytes != nbytes:
         raise HandleError(
-            f"A handle claims {nbytes} bytes for a storage of {storage.nbytes}. "
+            f"A handle claims {nbytes} bytes for shared memory of {known.nbytes}. "
             "The handle is forged; send the tensor again."
         )
-    return storage
+    return known
 
 
 def rebuild_tensor(
@@ -801,13 +727,6 @@ def attach_grad(tensor: Tensor, grad: Tensor | None) -> None:
 # What the pickle of a storage alone names, without a table behind it
 
 
-def _rebuild_storage(version: Any, *arguments: Any) -> Any:
+def _rebuild_storage(version: Any, handle: Any, *part: Any) -> Any:
     verify_version(version)
-    return rebuild_storage(*arguments)
-
-
-def _rebuild_part(version: Any, *arguments: Any) -> Any:
-    verify_version(version)
-    storage_class, handle, offset, nbytes = arguments
-    [(_, storage)] = rebuild_parts(handle, [(None, storage_class, offset, nbytes)])
-    return storage
+    return rebuild_storage(rebuild_segment(handle), *part)

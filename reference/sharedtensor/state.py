@@ -25,11 +25,8 @@ DEFAULT_STRATEGY = "file_descriptor"
 strategy = DEFAULT_STRATEGY
 """The name of the strategy for what is shared next. Clauses STRAT-1, STRAT-6."""
 
-known: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
-"""The storages that have a segment to themselves in this process, by its token."""
-
-common: weakref.WeakValueDictionary[str, Segment] = weakref.WeakValueDictionary()
-"""The segments that several storages lie in and this process holds, by token."""
+segments: weakref.WeakValueDictionary[str, Segment] = weakref.WeakValueDictionary()
+"""The segments that this process has, by token."""
 
 moving = threading.RLock()
 """One lock for all moves and look-ups: taken before a fork, so that no child inherits a

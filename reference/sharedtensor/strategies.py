@@ -26,9 +26,9 @@ class Segment(OwnedDescriptor):
     """Memory that processes can share, and what this process has to release for it.
 
     `token` identifies it among all segments of all processes. It owns a descriptor
-    while it lives, unless the strategy needs none. Where several storages lie in it,
-    `storages` has those of this process, by offset, and `mapping` is the memory of all
-    that were received. `held` is memory that it is mapped over: while that is, this
+    while it lives, unless the strategy needs none. `storages` has those of this process
+    that lie in it, by offset, and `mapping` is the memory of all if it was received.
+    `held` is memory that it is mapped over: while that is, this
     process has the lock of a named segment.
     """
 
@@ -55,7 +55,7 @@ class Segment(OwnedDescriptor):
         self.nbytes = nbytes
         self.inode = inode
         self.held: memoryview | None = None
-        self.storages: dict[int, weakref.ref[Any]] | None = None
+        self.storages: dict[int, weakref.ref[Any]] = {}
         self.mapping: memory.Memory | None = None
 
     def __del__(self) -> None:

@@ -40,7 +40,7 @@ def test_a_message_loses_no_descriptor_and_no_name(strategy, beside):
 
     def send_and_receive():
         ours.send((shared.pop(), beside))
-        state.known.clear()
+        state.segments.clear()
         return theirs.recv()[0].tolist()
 
     def share_another():

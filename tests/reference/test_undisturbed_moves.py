@@ -88,8 +88,7 @@ def interrupted(move, place, files=MOVERS):
 
 def as_another_process(receive):
     """Receive without what this process knows of the segments that it has made."""
-    state.known.clear()
-    state.common.clear()
+    state.segments.clear()
     return receive()
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
     Implementation,
     Index,
     Layout,
@@ -41,22 +42,7 @@ conformance_adapter = Implementation(
     version="distribution:mindspore",
     strategies=("file_descriptor",),
     start_methods=("spawn", "forkserver"),
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     segment_pattern=r"mindspore_{pid}_.*",
     grace=10.0,
     deadline=30.0,

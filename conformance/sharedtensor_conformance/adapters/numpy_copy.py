@@ -14,29 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from sharedtensor_conformance.adapter import Implementation, Index, Layout, Number
+from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
+    Implementation,
+    Index,
+    Layout,
+    Number,
+)
 
 conformance_adapter = Implementation(
     name="numpy-copy",
     operations="sharedtensor_conformance.adapters.numpy_copy:NumpyCopyOperations",
     claims=frozenset({"core", "views", "identity"}),
     version="distribution:numpy",
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     negative_strides=True,
     preload=True,
 )

@@ -20,6 +20,8 @@ from importlib import import_module
 import numpy as np
 
 from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
+    WIDE_UNSIGNED,
     Implementation,
     Index,
     Layout,
@@ -45,19 +47,7 @@ conformance_adapter = Implementation(
     ),
     version="distribution:paddlepaddle",
     strategies=("file_descriptor", "file_system"),
-    dtypes=(
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=tuple(name for name in NUMPY_DTYPES if name not in WIDE_UNSIGNED),
     segment_pattern=r"paddle_{pid}_.*",
     grace=10.0,
     deadline=30.0,

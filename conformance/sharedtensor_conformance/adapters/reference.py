@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
     PROFILES,
     Implementation,
     Index,
@@ -37,22 +38,7 @@ conformance_adapter = Implementation(
     claims=frozenset(PROFILES),
     version="distribution:shared-tensor-spec",
     strategies=("file_descriptor", "file_system"),
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     kinds=(
         *("parameter", "subclass", "slotted", "stateful"),
         *("empty_parameter", "empty_subclass"),
@@ -66,7 +52,7 @@ conformance_adapter = Implementation(
 )
 
 TRACE_POINTS = {
-    "share": ("protocol.move_storage", "protocol.move_together"),
+    "share": ("protocol.move_together",),
     "register": ("segments.create_named",),
     "export": ("protocol.export_handle",),
     "announce": ("protocol.announce_names",),
@@ -384,7 +370,7 @@ class Forgery:
         """
         transport = import_module("sharedtensor.transport")
         outbox = transport.current_outbox()
-        if outbox is None or not self.protocol.can_be_part(storage):
+        if outbox is None or not self.protocol.has_neighbours(storage):
             return False
         forge_tables(self.protocol, transport)
         _lies.setdefault(outbox, {})[outbox.place_of(storage)] = self
@@ -394,21 +380,21 @@ class Forgery:
         """Return the reduced storage with a false handle."""
         self.protocol.share_storage(storage)
         rebuild, exported = self.protocol.export_shared(storage)
-        version, kind, handle, *part = exported  # of a segment in common with others
+        version, handle, kind, *part = exported
         handle, part = self.lie_about(storage.segment, handle, part)
         if self.how == "version":
             version = self.version
-        return rebuild, self.with_fields((version, kind, handle, *part))
+        return rebuild, self.with_fields((version, handle, kind, *part))
 
     def lie_about(
         self, segment: Any, handle: tuple[Any, ...], part: list[int]
     ) -> tuple[tuple[Any, ...], list[int]]:
-        """Return a handle, offset and size in a common segment, one of them false."""
+        """Return a handle, offset and size in its segment, something of it false."""
         name, token, nbytes, where = handle
-        if self.how == "size" and part:
+        if self.how == "size":
             part = [part[0], nbytes - part[0] + self.excess]
-        elif self.how == "size":
-            nbytes += self.excess
+            if len(segment.storages) == 1:
+                nbytes += self.excess
         elif self.how == "truncated":
             return handle[:2], part
         elif self.how == "outside" and segment.fd < 0:
@@ -427,24 +413,18 @@ class Forgery:
         self, place: int, storage: Any, table: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         """Return a table of handles in which the handle of one storage is false."""
-        version, alone, common = table
+        version, segments = table
         if self.how == "version":
-            entries = [self.with_fields(entry) for entry in alone]
-            return self.with_fields((self.version, entries, common))
+            return self.with_fields((self.version, segments))
         forged = []
-        for where, kind, handle in alone:
-            if where == place:
-                handle, _ = self.lie_about(storage.segment, handle, [])
-            forged.append((where, kind, handle))
-        forged_common = []
-        for handle, parts in common:
+        for handle, parts in segments:
             there = []
             for where, kind, *part in parts:
                 if where == place:
                     handle, part = self.lie_about(storage.segment, handle, part)
                 there.append((where, kind, *part))
-            forged_common.append((handle, there))
-        return version, forged, forged_common
+            forged.append((handle, there))
+        return version, forged
 
 
 _lies: MutableMapping[Any, dict[int, Forgery]] = weakref.WeakKeyDictionary()

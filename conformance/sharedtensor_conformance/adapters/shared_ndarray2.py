@@ -35,29 +35,20 @@ from typing import Any
 
 import numpy as np
 
-from sharedtensor_conformance.adapter import Implementation, Index, Number, Tensor
+from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
+    Implementation,
+    Index,
+    Number,
+    Tensor,
+)
 
 conformance_adapter = Implementation(
     name="shared-ndarray2",
     operations="sharedtensor_conformance.adapters.shared_ndarray2:SharedNDArrays",
     claims=frozenset({"core", "arrays"}),
     version="distribution:shared-ndarray2",
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     private=False,
     segment_pattern=r"psm_[0-9a-f]+",
     preload=True,

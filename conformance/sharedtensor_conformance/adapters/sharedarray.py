@@ -33,29 +33,14 @@ from typing import Any
 
 import numpy as np
 
-from sharedtensor_conformance.adapter import Implementation, Index, Number
+from sharedtensor_conformance.adapter import NUMPY_DTYPES, Implementation, Index, Number
 
 conformance_adapter = Implementation(
     name="sharedarray",
     operations="sharedtensor_conformance.adapters.sharedarray:SharedArrayOperations",
     claims=frozenset({"core", "arrays"}),
     version="distribution:SharedArray",
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     private=False,
     segment_pattern=r"sharedarray_{pid}_\d+",
     preload=True,
@@ -132,5 +117,5 @@ class SharedArrayOperations:
         tensor[index] = value
 
     def array(self, tensor: Array) -> Array:
-        """Return the array itself: it is NumPy's."""
-        return tensor
+        """Return a view: the array is NumPy's, and is dropped by itself."""
+        return tensor.view()

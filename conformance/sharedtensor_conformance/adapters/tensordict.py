@@ -26,6 +26,8 @@ from importlib import import_module
 from typing import Any
 
 from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
+    WIDE_UNSIGNED,
     Implementation,
     Index,
     Layout,
@@ -38,19 +40,7 @@ conformance_adapter = Implementation(
     operations="sharedtensor_conformance.adapters.tensordict:TensorDictOperations",
     claims=frozenset({"core", "views", "kinds"}),
     version="distribution:tensordict",
-    dtypes=(
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=tuple(name for name in NUMPY_DTYPES if name not in WIDE_UNSIGNED),
     kinds=("nested",),
     views=("slices",),
     private=False,

@@ -17,6 +17,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from sharedtensor_conformance.adapter import (
+    NUMPY_DTYPES,
     Implementation,
     Index,
     Number,
@@ -55,22 +56,7 @@ newest = Implementation(
     ),
     version="distribution:torch",
     strategies=("file_descriptor", "file_system"),
-    dtypes=(
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ),
+    dtypes=NUMPY_DTYPES,
     kinds=(
         "parameter",
         "buffer",

@@ -234,7 +234,12 @@ class Actor:
         operation = getattr(self.operations, name, None)
         if operation is None:
             raise Mistake(f"the adapter has no operation {name!r}")
-        return self.call(name, *arguments)
+        result = self.call(name, *arguments)
+        if name == "array" and result is arguments[0]:
+            raise Mistake(
+                "the adapter's array() returns the tensor; return a view of it"
+            )
+        return result
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call an operation of the adapter.

@@ -11,6 +11,7 @@ import time
 import weakref
 from multiprocessing.reduction import ForkingPickler
 
+from sharedtensor_conformance.mutants.held import held_alone
 from sharedtensor_conformance.mutants.registry import mutant
 
 DEEP = 12
@@ -201,11 +202,10 @@ def put_waits_for_its_receiver(write_at_once):
 @mutant("finds_another_storage", "CHAN-4", replaces="protocol.rebuild_storage")
 def finds_another_storage(rebuild_storage):
     """A handle may lead to another storage of the same size that is held already."""
-    from sharedtensor import state
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
-        same = [one for one in state.known.values() if one.nbytes == handle[2]]
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
+        same = [one for one in held_alone() if one.nbytes == segment.nbytes]
         return same[0] if same else storage
 
     return rebuild
@@ -405,8 +405,8 @@ def strangers_get_copies(export_tensor):
 def servers_keep_copies(rebuild_storage):
     """The process of a `Manager()` keeps what it is sent to itself."""
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
         server = multiprocessing.current_process().name.startswith("SyncManager")
         return storage.clone() if server else storage
 
@@ -419,8 +419,8 @@ def servers_keep_copies(rebuild_storage):
 def servers_of_a_program_keep_copies(rebuild_storage):
     """The process of a manager that is no `SyncManager` itself keeps copies."""
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
         name = multiprocessing.current_process().name
         return storage.clone() if name.startswith("Manager") else storage
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sharedtensor_conformance.mutants.held import private_segment
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -170,17 +171,17 @@ def removes_names_of_unknown_processes(new_name):
     return remove_and_make
 
 
-@mutant("makes_what_it_does_not_find", "ENV-5", replaces="protocol.rebuild_storage")
-def makes_what_it_does_not_find(rebuild_storage):
+@mutant("makes_what_it_does_not_find", "ENV-5", replaces="protocol.rebuild_segment")
+def makes_what_it_does_not_find(rebuild_segment):
     """A receiver that does not find a segment has zeros of its own."""
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         from sharedtensor.errors import HandleError
 
         try:
-            return rebuild_storage(storage_class, handle)
+            return rebuild_segment(handle)
         except HandleError:
-            return storage_class(handle[2])
+            return private_segment(handle[2])
 
     return rebuild
 

@@ -11,6 +11,7 @@ import time
 import traceback
 import weakref
 
+from sharedtensor_conformance.mutants.held import held_alone, private_segment
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -136,24 +137,18 @@ def is_shared_before_it_is(move_storage, is_shared):
     "receiver_gets_zeros_without_descriptors",
     "FAIL-2",
     "FAIL-7",
-    replaces=("protocol.rebuild_storage", "protocol.rebuild_parts"),
+    replaces="protocol.rebuild_segment",
 )
-def receiver_gets_zeros_without_descriptors(rebuild_storage, rebuild_parts):
+def receiver_gets_zeros_without_descriptors(rebuild_segment):
     """A receiver that cannot map a segment gets private zeros in its place."""
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         try:
-            return rebuild_storage(storage_class, handle)
+            return rebuild_segment(handle)
         except OSError:
-            return storage_class(handle[2])
+            return private_segment(handle[2])
 
-    def rebuild_all(handle, parts):
-        try:
-            return rebuild_parts(handle, parts)
-        except OSError:
-            return [(key, kind(nbytes)) for key, kind, _, nbytes in parts]
-
-    return rebuild, rebuild_all
+    return rebuild
 
 
 @mutant(
@@ -324,9 +319,9 @@ def empties_before_it_maps(move):
 @mutant(
     "dies_without_mappings",
     "FAIL-7",
-    replaces=("protocol.rebuild_storage", "protocol.rebuild_parts"),
+    replaces=("protocol.rebuild_segment", "protocol.rebuild_storage"),
 )
-def dies_without_mappings(rebuild_storage, rebuild_parts):
+def dies_without_mappings(rebuild_segment, rebuild_storage):
     """A receiver that can map no more memory ends itself."""
 
     def or_die(rebuild):
@@ -340,7 +335,7 @@ def dies_without_mappings(rebuild_storage, rebuild_parts):
 
         return rebuild_or_die
 
-    return or_die(rebuild_storage), or_die(rebuild_parts)
+    return or_die(rebuild_segment), or_die(rebuild_storage)
 
 
 @mutant("refusal_keeps_a_descriptor", "FAIL-8", replaces="protocol.share_storage")
@@ -441,13 +436,13 @@ def no_strategy_is_the_default(set_sharing_strategy):
 @mutant("refused_put_stops_the_receiver", "FAIL-11", replaces="protocol.move_storage")
 def refused_put_stops_the_receiver(move_storage):
     """Who is refused a move takes what is shared back into private memory."""
-    from sharedtensor import memory, state
+    from sharedtensor import memory
 
     def move(storage):
         try:
             move_storage(storage)
         except OSError:
-            for other in list(state.known.values()):
+            for other in held_alone():
                 kept = other.bytes.copy()
                 fd = other.segment.fd
                 if fd >= 0:

@@ -182,8 +182,8 @@ def sender_keeps_a_copy(export_handle, release_segment):
 def received_descriptors_are_inherited(rebuild_storage):
     """Programs that a receiver starts get the descriptors that it has received."""
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
         if storage.segment.fd >= 0:
             os.set_inheritable(storage.segment.fd, True)
         return storage
@@ -270,8 +270,8 @@ def last_large_storage_is_kept(rebuild_storage):
     """A receiver keeps the last storage of 1 MiB or more, should it come again."""
     last = []
 
-    def rebuild_and_keep(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild_and_keep(segment, *part):
+        storage = rebuild_storage(segment, *part)
         if storage.segment is not None and storage.segment.nbytes >= 1 << 20:
             last[:] = [storage]
         return storage

@@ -5,6 +5,7 @@ import itertools
 import os
 import weakref
 
+from sharedtensor_conformance.mutants.held import held_alone
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -139,21 +140,22 @@ def files_have_room_to_grow(move):
     return move_and_grow
 
 
-@mutant("heirs_of_one_manager", "FS-8", "LIFE-22", replaces="protocol.remember_storage")
-def heirs_of_one_manager(remember_storage):
+@mutant("heirs_of_one_manager", "FS-8", "LIFE-22", replaces="protocol.remember_segment")
+def heirs_of_one_manager(remember_segment):
     """A forked child holds what it inherits if its parent's manager knows the name."""
-    from sharedtensor import memory, segments, state
+    from sharedtensor import memory, segments
     from sharedtensor.names import keeper, program
 
     def map_without_locks():
-        for name, storage in state.known.items():
+        for storage in held_alone():
+            name = storage.segment.token
             if "-" in name and keeper.program_of(name) != program._id:
                 fd = os.open(f"{segments.DIRECTORY}/{name}", segments.TO_OPEN)
                 memory.map_segment(storage.memory, fd)
                 os.close(fd)
 
     os.register_at_fork(after_in_child=map_without_locks)
-    return remember_storage
+    return remember_segment
 
 
 @mutant("sends_on_at_its_own_manager", "FS-8", replaces="segments.open_named")
@@ -207,8 +209,8 @@ def held_by_what_stands_for_others(close, rebuild_storage):
 
     rebuilt = weakref.WeakKeyDictionary()
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
         rebuilt.setdefault(transport.current_inbox(), []).append(storage)
         return storage
 
@@ -250,19 +252,19 @@ def waiting_message_has_a_pipe(pack_into):
     return pack
 
 
-@mutant("child_keeps_what_it_inherited", "FS-2", replaces="protocol.remember_storage")
-def child_keeps_what_it_inherited(remember_storage):
+@mutant("child_keeps_what_it_inherited", "FS-2", replaces="protocol.remember_segment")
+def child_keeps_what_it_inherited(remember_segment):
     """A forked child does not give up the names that it has inherited."""
     from sharedtensor import segments, state
 
     def hold_for_good():
-        for name in [*state.known, *state.common]:
+        for name in list(state.segments):
             if "-" in name:
                 fd = os.open(f"{segments.DIRECTORY}/{name}", segments.TO_OPEN)
                 fcntl.flock(fd, fcntl.LOCK_SH)
 
     os.register_at_fork(after_in_child=hold_for_good)
-    return remember_storage
+    return remember_segment
 
 
 @mutant(

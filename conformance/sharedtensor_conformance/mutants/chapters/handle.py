@@ -94,10 +94,10 @@ def bytes_are_read_once(rebuild_storage):
     """Who reads bytes that it has read before gets memory of its own."""
     seen = set()
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
-        again = repr(handle) in seen
-        seen.add(repr(handle))
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
+        again = segment.token in seen
+        seen.add(segment.token)
         return storage.clone() if again else storage
 
     return rebuild
@@ -108,8 +108,8 @@ def bytes_are_for_the_family(rebuild_storage):
     """A process with another authentication key gets a copy of what it reads."""
     first = multiprocessing.current_process().authkey
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
         same = multiprocessing.current_process().authkey == first
         return storage if same else storage.clone()
 

@@ -17,26 +17,25 @@ import time
 import weakref
 from multiprocessing import parent_process, queues, resource_sharer, util
 
+from sharedtensor_conformance.mutants.held import held_alone, private_segment
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-def _once(prepare, remember_storage):
-    """Return a `remember_storage` that first calls `prepare`, once in each process."""
+def _once(prepare, remember_segment):
+    """Return a `remember_segment` that first calls `prepare`, once in each process."""
     prepared = set()
 
-    def remember(storage, segment):
+    def remember(segment):
         if os.getpid() not in prepared:
             prepared.add(os.getpid())
             prepare()
-        return remember_storage(storage, segment)
+        return remember_segment(segment)
 
     return remember
 
 
 def _wipe_all():
-    from sharedtensor import state
-
-    for storage in list(state.known.values()):
+    for storage in held_alone():
         storage.bytes[:] = 0
 
 
@@ -68,11 +67,11 @@ def nothing_is_in_flight(announce_names):
     return lambda outbox: None
 
 
-@mutant("wipes_at_exit", "LIFE-3", replaces="protocol.remember_storage")
-def wipes_at_exit(remember_storage):
+@mutant("wipes_at_exit", "LIFE-3", replaces="protocol.remember_segment")
+def wipes_at_exit(remember_segment):
     """A process that exits normally clears all that it shares."""
     return _once(
-        lambda: util.Finalize(None, _wipe_all, exitpriority=1), remember_storage
+        lambda: util.Finalize(None, _wipe_all, exitpriority=1), remember_segment
     )
 
 
@@ -80,9 +79,9 @@ def wipes_at_exit(remember_storage):
     "needs_the_maker_alive",
     "LIFE-3",
     "LIFE-4",
-    replaces=("protocol.export_handle", "protocol.rebuild_storage"),
+    replaces=("protocol.export_handle", "protocol.rebuild_segment"),
 )
-def needs_the_maker_alive(export_handle, rebuild_storage):
+def needs_the_maker_alive(export_handle, rebuild_segment):
     """A storage cannot be sent on when the process that made it has gone."""
     makers = {}
 
@@ -92,10 +91,10 @@ def needs_the_maker_alive(export_handle, rebuild_storage):
         name, token, nbytes, where = export_handle(segment)
         return name, token, nbytes, (where, maker)
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         name, token, nbytes, (where, maker) = handle
         makers[token] = maker
-        return rebuild_storage(storage_class, (name, token, nbytes, where))
+        return rebuild_segment((name, token, nbytes, where))
 
     return export, rebuild
 
@@ -144,16 +143,16 @@ def sender_hands_out_descriptors(export_descriptor):
     "gives_zeros_for_what_is_lost",
     "LIFE-6",
     "LIFE-5",
-    replaces=("transport.export_descriptor", "protocol.rebuild_storage"),
+    replaces=("transport.export_descriptor", "protocol.rebuild_segment"),
 )
-def gives_zeros_for_what_is_lost(export_descriptor, rebuild_storage):
+def gives_zeros_for_what_is_lost(export_descriptor, rebuild_segment):
     """What its sender can no longer hand out arrives as zeros."""
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         try:
-            return rebuild_storage(storage_class, handle)
+            return rebuild_segment(handle)
         except Exception:
-            return storage_class(handle[2])
+            return private_segment(handle[2])
 
     return sender_hands_out_descriptors(export_descriptor), rebuild
 
@@ -192,17 +191,17 @@ def waits_for_the_rest_of_a_message(write, read):
     "keeps_one_storage_in_ten",
     "LIFE-7",
     "FD-2",
-    replaces="protocol.remember_storage",
+    replaces="protocol.remember_segment",
 )
-def keeps_one_storage_in_ten(remember_storage):
+def keeps_one_storage_in_ten(remember_segment):
     """One shared storage in ten is never let go of."""
     count, kept = [0], []
 
-    def remember(storage, segment):
+    def remember(segment):
         count[0] += 1
         if count[0] % 10 == 0:
-            kept.append(storage)
-        return remember_storage(storage, segment)
+            kept.append(segment)
+        return remember_segment(segment)
 
     return remember
 
@@ -232,14 +231,14 @@ def sender_keeps_its_end(announce_names):
     return announce
 
 
-@mutant("leaves_a_file", "LIFE-9", replaces="protocol.remember_storage")
-def leaves_a_file(remember_storage):
+@mutant("leaves_a_file", "LIFE-9", replaces="protocol.remember_segment")
+def leaves_a_file(remember_segment):
     """A process that shares leaves a temporary file behind when it exits."""
 
     def prepare():
         util.Finalize(None, tempfile.mkstemp, ("-shared",), exitpriority=1)
 
-    return _once(prepare, remember_storage)
+    return _once(prepare, remember_segment)
 
 
 @mutant("file_of_a_call_to_exit", "LIFE-9", replaces="multiprocessing.spawning._call")
@@ -533,8 +532,8 @@ def failed_receive_keeps_the_rest(close):
     return close_unless_it_failed
 
 
-@mutant("wipes_when_it_is_terminated", "LIFE-20", replaces="protocol.remember_storage")
-def wipes_when_it_is_terminated(remember_storage):
+@mutant("wipes_when_it_is_terminated", "LIFE-20", replaces="protocol.remember_segment")
+def wipes_when_it_is_terminated(remember_segment):
     """A process that gets SIGTERM clears all that it shares, and ends."""
 
     def wipe(number, frame):
@@ -542,7 +541,7 @@ def wipes_when_it_is_terminated(remember_storage):
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
-    return _once(lambda: signal.signal(signal.SIGTERM, wipe), remember_storage)
+    return _once(lambda: signal.signal(signal.SIGTERM, wipe), remember_segment)
 
 
 @mutant(
@@ -559,9 +558,9 @@ def wipes_at_exit_what_it_sent_on(export_storage, rebuild_storage):
             util.Finalize(None, storage.bytes.fill, (0,), exitpriority=1)
         return export_storage(storage)
 
-    def rebuild(storage_class, handle):
-        received.append(handle[1])
-        return rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        received.append(segment.token)
+        return rebuild_storage(segment, *part)
 
     return export, rebuild
 
@@ -569,32 +568,30 @@ def wipes_at_exit_what_it_sent_on(export_storage, rebuild_storage):
 @mutant(
     "wipes_what_it_sent_on_without_its_maker",
     "LIFE-21",
-    replaces=("protocol.export_handle", "protocol.rebuild_storage"),
+    replaces=("protocol.export_handle", "protocol.rebuild_segment"),
 )
-def wipes_what_it_sent_on_without_its_maker(export_handle, rebuild_storage):
+def wipes_what_it_sent_on_without_its_maker(export_handle, rebuild_segment):
     """A process that exits after the maker of a storage clears it if it sent it on."""
-    from sharedtensor import state
-
     makers = {}
 
-    def wipe_if_gone(storage, maker):
+    def wipe_if_gone(mapping, maker):
         try:
             os.kill(maker, 0)
         except ProcessLookupError:
-            storage.bytes[:] = 0
+            mapping.bytes[:] = bytes(mapping.nbytes)
 
     def export(segment):
         name, token, nbytes, where = export_handle(segment)
         maker = makers.get(token, os.getpid())
         if maker != os.getpid():
-            sent = state.known[token], maker
+            sent = segment.mapping, maker
             util.Finalize(None, wipe_if_gone, sent, exitpriority=1)
         return name, token, nbytes, (where, maker)
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         name, token, nbytes, (where, maker) = handle
         makers[token] = maker
-        return rebuild_storage(storage_class, (name, token, nbytes, where))
+        return rebuild_segment((name, token, nbytes, where))
 
     return export, rebuild
 
@@ -606,13 +603,10 @@ def wipes_what_it_sent_on_without_its_maker(export_handle, rebuild_storage):
 )
 def parent_gives_up_for_its_children(release_segment):
     """A parent that drops what a forked child has inherited clears it."""
-    from sharedtensor import state
-
     inherited = {}
 
     def note():
-        held = list(state.known.values())
-        inherited.update({one.segment.token: one.bytes for one in held})
+        inherited.update({one.segment.token: one.bytes for one in held_alone()})
 
     def release(segment):
         if segment.token in inherited:
@@ -627,9 +621,9 @@ def parent_gives_up_for_its_children(release_segment):
 def thread_for_each_message(rebuild_storage):
     """Each tensor that arrives starts a thread that waits for ever."""
 
-    def rebuild(storage_class, handle):
+    def rebuild(segment, *part):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-        return rebuild_storage(storage_class, handle)
+        return rebuild_storage(segment, *part)
 
     return rebuild
 
@@ -689,8 +683,8 @@ def closed_channel_ends_the_sharing(rebuild_storage, close):
 
     received = []
 
-    def rebuild(storage_class, handle):
-        received.append(rebuild_storage(storage_class, handle))
+    def rebuild(segment, *part):
+        received.append(rebuild_storage(segment, *part))
         return received[-1]
 
     def close_all(connection, *ignored):
@@ -759,6 +753,8 @@ def common_segments_go_in_order(remember_segment):
     in_order = []
 
     def remember(segment):
+        if len(segment.storages) == 1:
+            return remember_segment(segment)
         while in_order and not any(one() for one in in_order[0].storages.values()):
             in_order.pop(0)
         in_order.append(segment)

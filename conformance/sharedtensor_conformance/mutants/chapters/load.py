@@ -245,8 +245,8 @@ def keeps_one_arrival_in_a_hundred(rebuild_storage):
     """One storage in a hundred that arrive is never let go of."""
     count, kept = [0], []
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
         count[0] += 1
         if count[0] % 100 == 0:
             kept.append(storage)

@@ -10,21 +10,13 @@ from multiprocessing import synchronize
 
 import numpy as np
 
+from sharedtensor_conformance.mutants.held import held_storages
 from sharedtensor_conformance.mutants.registry import mutant
 
 
 def _key(storage):
     """Return a key that identifies a shared storage."""
     return storage.segment.token, storage.offset
-
-
-def _shared_storages():
-    """Return the storages that this process shares."""
-    from sharedtensor import state
-
-    alone, common = list(state.known.values()), list(state.common.values())
-    parts = [part() for one in common for part in list(one.storages.values())]
-    return alone + [part for part in parts if part is not None]
 
 
 class _Early:
@@ -36,7 +28,7 @@ class _Early:
 
     def read(self):
         """Return the bytes of all storages that this process shares, by key."""
-        return {_key(one): one.memory.bytes.tobytes() for one in _shared_storages()}
+        return {_key(one): one.memory.bytes.tobytes() for one in held_storages()}
 
     def use(self, contents):
         """Let the next read of each of these storages return this content."""

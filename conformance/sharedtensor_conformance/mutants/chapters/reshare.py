@@ -40,31 +40,31 @@ def copies_on_reshare(export_storage):
     "RESHARE-3",
     "RESHARE-4",
     "FD-3",
-    replaces=("protocol.find_storage", "protocol.remember_storage"),
+    replaces=("protocol.find_segment", "protocol.remember_segment"),
 )
-def maps_again(find_storage, remember_storage):
+def maps_again(find_segment, remember_segment):
     """A storage that the receiver holds is mapped once more, shared as it should be."""
-    return lambda token: None, lambda storage, segment: storage
+    return lambda token: None, lambda segment: segment
 
 
 @mutant(
     "maps_large_storages_again",
     "RESHARE-3",
     "RESHARE-4",
-    replaces=("protocol.find_storage", "protocol.remember_storage"),
+    replaces=("protocol.find_segment", "protocol.remember_segment"),
 )
-def maps_large_storages_again(find_storage, remember_storage):
+def maps_large_storages_again(find_segment, remember_segment):
     """A storage of 64 KiB or more is mapped once more each time that it arrives."""
 
-    def is_large(storage):
-        return storage is not None and storage.nbytes >= 64 << 10
+    def is_large(segment):
+        return segment is not None and segment.nbytes >= 64 << 10
 
     def find(token):
-        found = find_storage(token)
+        found = find_segment(token)
         return None if is_large(found) else found
 
-    def remember(storage, segment):
-        return storage if is_large(storage) else remember_storage(storage, segment)
+    def remember(segment):
+        return segment if is_large(segment) else remember_segment(segment)
 
     return find, remember
 
@@ -76,7 +76,7 @@ def owner_maps_again(move_storage):
 
     def move(storage):
         move_storage(storage)
-        del state.known[storage.segment.token]
+        del state.segments[storage.segment.token]
 
     return move
 
@@ -90,19 +90,16 @@ def owner_maps_again(move_storage):
 )
 def sends_on_a_copy(export_storage, rebuild_storage):
     """A storage that was received is sent on as a copy."""
-    from sharedtensor import state
-
     received = set()
 
     def export(storage):
         token = storage.segment.token if storage.segment else None
         return export_storage(storage.clone() if token in received else storage)
 
-    def rebuild(storage_class, handle):
-        is_new = handle[1] not in state.known
-        storage = rebuild_storage(storage_class, handle)
-        if is_new:
-            received.add(handle[1])
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
+        if segment.mapping is not None:
+            received.add(segment.token)
         return storage
 
     return export, rebuild
@@ -167,19 +164,19 @@ def grad_arrives_as_a_view(attach_grad):
 @mutant(
     "threads_map_again",
     "RESHARE-3",
-    replaces=("protocol.find_storage", "protocol.remember_storage"),
+    replaces=("protocol.find_segment", "protocol.remember_segment"),
 )
-def threads_map_again(find_storage, remember_storage):
+def threads_map_again(find_segment, remember_segment):
     """A thread that is not the first one maps what its process has already."""
 
     def is_first():
         return threading.current_thread() is threading.main_thread()
 
     def find(token):
-        return find_storage(token) if is_first() else None
+        return find_segment(token) if is_first() else None
 
-    def remember(storage, segment):
-        return remember_storage(storage, segment) if is_first() else storage
+    def remember(segment):
+        return remember_segment(segment) if is_first() else segment
 
     return find, remember
 

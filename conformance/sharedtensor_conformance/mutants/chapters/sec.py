@@ -8,6 +8,7 @@ from sharedtensor_conformance.mutants.chapters.mgr import (
     socket_in_tmpdir,
     with_a_socket,
 )
+from sharedtensor_conformance.mutants.held import private_segment
 from sharedtensor_conformance.mutants.registry import mutant
 
 NAMES = 7
@@ -166,14 +167,14 @@ def believes_the_path(pattern, verify_unnamed):
     return re.compile(".*"), lambda fd, token, nbytes, inode: None
 
 
-@mutant("guesses_what_is_missing", "SEC-9", replaces="protocol.rebuild_storage")
-def guesses_what_is_missing(rebuild_storage):
+@mutant("guesses_what_is_missing", "SEC-9", replaces="protocol.rebuild_segment")
+def guesses_what_is_missing(rebuild_segment):
     """A handle without its last fields gives a small storage of zeros."""
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         if len(handle) < 4:
-            return storage_class(4096)
-        return rebuild_storage(storage_class, handle)
+            return private_segment(4096)
+        return rebuild_segment(handle)
 
     return rebuild
 

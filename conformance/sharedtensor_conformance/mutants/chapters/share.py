@@ -47,11 +47,11 @@ def sender_keeps_its_memory(move):
 @mutant(
     "receiver_maps_privately",
     "SHARE-2",
-    replaces=("protocol.rebuild_storage", "memory.map_segment"),
+    replaces=("protocol.rebuild_segment", "memory.map_segment"),
 )
-def receiver_maps_privately(rebuild_storage, map_segment):
+def receiver_maps_privately(rebuild_segment, map_segment):
     """The receiver sees the sender's writes and keeps its own to itself."""
-    return _map_privately_during(rebuild_storage, map_segment)
+    return _map_privately_during(rebuild_segment, map_segment)
 
 
 @mutant("moves_one_page", "SHARE-3", replaces="protocol.move_storage")
@@ -201,17 +201,17 @@ def clone_is_a_view(clone):
 @mutant(
     "second_arrival_is_private",
     "SHARE-12",
-    replaces=("protocol.rebuild_storage", "memory.map_segment"),
+    replaces=("protocol.rebuild_segment", "memory.map_segment"),
 )
-def second_arrival_is_private(rebuild_storage, map_segment):
+def second_arrival_is_private(rebuild_segment, map_segment):
     """A storage that was dropped and arrives once more in a process is a copy there."""
     arrived = set()
-    rebuild_privately, map_one_way = _map_privately_during(rebuild_storage, map_segment)
+    rebuild_privately, map_one_way = _map_privately_during(rebuild_segment, map_segment)
 
-    def rebuild(storage_class, handle):
+    def rebuild(handle):
         again = handle[1] in arrived
         arrived.add(handle[1])
-        return (rebuild_privately if again else rebuild_storage)(storage_class, handle)
+        return (rebuild_privately if again else rebuild_segment)(handle)
 
     return rebuild, map_one_way
 
@@ -274,11 +274,15 @@ def wide_elements_may_grow(resize):
 
 
 @mutant(
-    "parts_are_the_first_one", "SHARE-3", "CHAN-3", replaces="protocol.rebuild_part"
+    "parts_are_the_first_one", "SHARE-3", "CHAN-3", replaces="protocol.rebuild_storage"
 )
-def parts_are_the_first_one(rebuild_part):
+def parts_are_the_first_one(rebuild_storage):
     """All storages of a common segment arrive as the one at its beginning."""
-    return lambda segment, kind, offset, nbytes: rebuild_part(segment, kind, 0, nbytes)
+
+    def rebuild(segment, storage_class, offset, nbytes):
+        return rebuild_storage(segment, storage_class, 0, nbytes)
+
+    return rebuild
 
 
 @mutant("neighbours_are_left_behind", "CHAN-3", replaces="memory.Group.pieces")

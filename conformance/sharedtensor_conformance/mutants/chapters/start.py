@@ -5,6 +5,7 @@ import multiprocessing
 import os
 from multiprocessing.context import get_spawning_popen
 
+from sharedtensor_conformance.mutants.held import held_alone
 from sharedtensor_conformance.mutants.registry import mutant
 
 SHARED_PAGES = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
@@ -89,26 +90,26 @@ def copies_what_an_initializer_gets(initialize):
 
 
 @mutant(
-    "fork_makes_private", "START-3", "TRAIN-4", replaces="protocol.remember_storage"
+    "fork_makes_private", "START-3", "TRAIN-4", replaces="protocol.remember_segment"
 )
-def fork_makes_private(remember_storage):
+def fork_makes_private(remember_segment):
     """What was shared before a fork is a private copy in the child."""
-    from sharedtensor import memory, state
+    from sharedtensor import memory
 
     registered = []
 
     def leave():
-        for storage in list(state.known.values()):
+        for storage in held_alone():
             fd = storage.segment.fd
             if fd < 0:
                 fd = os.open(f"/dev/shm/{storage.segment.token}", os.O_RDWR)
             memory.map_segment(storage.memory, fd, mmap.MAP_PRIVATE)
 
-    def remember(storage, segment):
+    def remember(segment):
         if not registered:
             registered.append(leave)
             os.register_at_fork(after_in_child=leave)
-        return remember_storage(storage, segment)
+        return remember_segment(segment)
 
     return remember
 

@@ -110,9 +110,9 @@ def copies_what_is_foreign(rebuild_storage):
     """A storage of another strategy than the receiver's arrives as a copy."""
     from sharedtensor import state
 
-    def rebuild(storage_class, handle):
-        storage = rebuild_storage(storage_class, handle)
-        return storage if handle[0] == state.strategy else storage.clone()
+    def rebuild(segment, *part):
+        storage = rebuild_storage(segment, *part)
+        return storage if segment.strategy.name == state.strategy else storage.clone()
 
     return rebuild
 

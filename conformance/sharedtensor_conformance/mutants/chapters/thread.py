@@ -159,18 +159,18 @@ def drop_leaves_it_to_a_thread(release_segment):
 
 
 @mutant(
-    "thread_forgets_what_has_gone", "THREAD-4", replaces="protocol.remember_storage"
+    "thread_forgets_what_has_gone", "THREAD-4", replaces="protocol.remember_segment"
 )
-def thread_forgets_what_has_gone(remember_storage):
+def thread_forgets_what_has_gone(remember_segment):
     """A process that has more than a hundred storages starts a thread for them."""
     from sharedtensor import state
 
-    def remember(storage, segment):
-        if len(state.known) > HUNDRED:
-            sweep = threading.Timer(SOON, list, (state.known,))
+    def remember(segment):
+        if len(state.segments) > HUNDRED:
+            sweep = threading.Timer(SOON, list, (state.segments,))
             sweep.daemon = True
             sweep.start()
-        return remember_storage(storage, segment)
+        return remember_segment(segment)
 
     return remember
 
