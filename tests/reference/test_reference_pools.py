@@ -94,14 +94,6 @@ def assert_is_refused(get):
         get(TIMEOUT)
 
 
-def test_result_for_which_there_is_no_descriptor_is_refused(pool):
-    with used_up():
-        for size in SIZES:
-            assert_is_refused(pool.apply_async(make, (1, size)).get)
-        assert pool.apply_async(give_back).get(TIMEOUT)
-    assert_goes_on(pool)
-
-
 def test_task_for_which_a_worker_has_no_descriptor_is_refused(pool):
     """The worker that it has lives on."""
     worker = pool.apply_async(use_up).get(TIMEOUT)
@@ -112,8 +104,11 @@ def test_task_for_which_a_worker_has_no_descriptor_is_refused(pool):
     assert_goes_on(pool)
 
 
-def test_parts_of_a_map_for_which_there_is_no_descriptor_are_refused(pool):
+def test_results_for_which_there_is_no_descriptor_are_refused(pool):
     with used_up():
+        for size in SIZES:
+            assert_is_refused(pool.apply_async(make, (1, size)).get)
+        assert pool.apply_async(give_back).get(TIMEOUT)
         whole = pool.map_async(make, range(4), chunksize=2)
         parts = pool.imap(make, range(3))
         unordered = pool.imap_unordered(make, range(3))

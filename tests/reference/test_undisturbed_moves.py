@@ -187,24 +187,6 @@ def test_handler_sends_others_while_a_storage_moves(strategy, handler):
         assert moving.tolist() == [0, 1, 2]
 
 
-def test_move_that_its_handler_was_refused_can_be_made_again(handler, monkeypatch):
-    """The handler lets the error through, and so does the call that it interrupts."""
-    tensor, move = sharedtensor.arange(3), memory.move
-
-    def move_after_a_signal(*arguments):
-        signal.raise_signal(signal.SIGUSR1)
-        move(*arguments)
-
-    handler(tensor.share_memory_)
-    with monkeypatch.context() as patch:
-        patch.setattr(memory, "move", move_after_a_signal)
-        with pytest.raises(sharedtensor.NestedMoveError, match="signal handler"):
-            tensor.share_memory_()
-    assert not tensor.is_shared()
-    assert tensor.share_memory_().is_shared()
-    assert tensor.tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("is_resized_by_the_handler", [False, True])
 def test_storage_is_not_resized_and_shared_at_once(handler, is_resized_by_the_handler):
     refused = 0
