@@ -33,7 +33,7 @@ def test_implementation_that_shares_is_no_control(capsys):
 
 def test_control_that_breaks_values_is_told(capsys, tmp_path):
     text = (REPORTS / "numpy-copy.jsonl").read_text(encoding="utf-8")
-    held = '"SHARE-3": {"verdict": "pass"'
+    held = '"SHARE-3":{"verdict":"pass"'
     assert held in text
     report = tmp_path / "report.jsonl"
     report.write_text(text.replace(held, held.replace("pass", "fail")))
