@@ -51,6 +51,7 @@ from sharedtensor_conformance.chapters.state_machines import (
     ImpossibleTransition,
 )
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness.case.marking import marking_of
 from sharedtensor_conformance.harness.case.outcomes import (
     ActorDied,
     CheckFailed,
@@ -61,7 +62,6 @@ from sharedtensor_conformance.harness.stage.timeouts import (
     SHORT_ANSWER_TIMEOUT,
     Timeouts,
 )
-from sharedtensor_conformance.plugin.cases import marking_of
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
