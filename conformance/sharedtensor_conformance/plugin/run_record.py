@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
 from sharedtensor_conformance.plugin.plan import plan_of
 from sharedtensor_conformance.plugin.state import IMPLEMENTATION, SELECTION
 from sharedtensor_conformance.report import records
+from sharedtensor_conformance.report.expectations import shipped
 
 LIMIT_OPTIONS = ("--patience", "--case-limit", "--histories", "--history-seed")
 """The options with a number that verdicts may depend on."""
@@ -37,10 +37,8 @@ def expectations_file(config: pytest.Config) -> str | None:
         return None
     if given := config.option.expectations:
         return str(given)
-    shipped = files("sharedtensor_conformance.expectations")
-    name = config.stash[IMPLEMENTATION].name
-    with as_file(shipped.joinpath(f"{name}.toml")) as path:
-        return str(path) if path.is_file() else None
+    path = shipped(f"{config.stash[IMPLEMENTATION].name}.toml")
+    return str(path) if path else None
 
 
 def run_record(
@@ -56,7 +54,7 @@ def run_record(
     plan = plan_of(config)
     left_out = len(plan.chosen) - planned
     return records.Run(
-        implementation=records.Subject.of(implementation, implementation.version),
+        implementation=records.Subject.of(implementation),
         suite=__version__,
         spec=records.SpecRecord.of(load_clauses()),
         machine=records.Machine(
