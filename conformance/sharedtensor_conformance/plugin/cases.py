@@ -44,8 +44,8 @@ class CaseItem(pytest.Item):
         batch: int,
         **node: Any,
     ) -> None:
-        # pytest parses an id that it is given, and finds the parameters in it, as it
-        # does in the ids of a cache: else --last-failed would know no case again.
+        # pytest splits a node id that it gets as text into test and parameters, like
+        # the ids in its cache. Otherwise --last-failed would not find the case there.
         super().__init__(name, parent, nodeid=f"{parent.nodeid}::{name}", **node)
         self.own_markers.extend(getattr(function, "pytestmark", []))
         self.planned = planned
@@ -74,7 +74,13 @@ class CaseItem(pytest.Item):
         self.function(**{name: known[name] for name in names})
 
     def _values(self, stage: Stage) -> dict[str, Any]:
-        """Return what a test can have as a parameter: actors, axes and histories."""
+        """Return what a test can have as a parameter, by its name.
+
+        The owner starts the other processes: the peer, and the bystander, a third one.
+        These objects stay the same when their processes are replaced. The sender and
+        the receiver are the owner and the peer, or the reverse, by the direction of the
+        case. `histories` runs random histories of a family.
+        """
         where, values = self.planned.configuration, self.planned.values
         pair = {"sender": stage.owner, "receiver": stage.peer}
         if values.get("direction") == "to_owner":
