@@ -19,7 +19,6 @@ import pytest
 from sharedtensor_conformance.chapters.random_histories import run_histories
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
-from sharedtensor_conformance.plugin.runner import PreparedCase
 from sharedtensor_conformance.plugin.state import RUNNER
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -59,12 +58,12 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Run the case, and report its verdict to pytest as an outcome."""
         runner = self.config.stash[RUNNER]
-        prepared = PreparedCase(self.planned, self._call_test, self.batch)
-        case = runner.run(prepared)
+        case = runner.run(self)
         self.user_properties.append(("case", json.dumps(case.as_data())))
         _report_to_pytest(case, runner.decides(case))
 
-    def _call_test(self) -> None:
+    def call_test(self) -> None:
+        """Call the test, with the processes and values of the case."""
         stages = self.config.stash[RUNNER].stages
         stage = stages.of(self.planned.configuration, self.batch)
         known = self._values(stage)
