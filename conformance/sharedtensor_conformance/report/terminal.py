@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from sharedtensor_conformance.report import scope, sentences
-from sharedtensor_conformance.report.groups import basic_first
+from sharedtensor_conformance.report.groups import Group, basic_first
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.run_view import RunView
 from sharedtensor_conformance.report.scope import plural
@@ -58,13 +58,24 @@ def render(
         whole: whether to show all evidence of each group.
     """
     by_clause = groupby(view.groups, lambda one: (one.first, one.expected))
+    with_evidence = [group for group in view.groups if not group.cause]
+    brief = set(map(id, with_evidence[IN_FULL:]))
+    where = "; --report=FILE keeps them"
+    if file:
+        where = f": shared-tensor-spec report {shlex.quote(file)} --all-evidence"
+
+    def evidence(group: Group) -> Iterable[str]:
+        if whole:
+            return _lines(group.shown)
+        return _evidence(group.shown, where, brief=id(group) in brief)
+
     content = {
         "view": view,
         "sentences": sentences,
         "heading": _heading(view),
         "table": _table(view),
         "by_clause": [list(groups) for _, groups in by_clause],
-        "evidence": _Evidence(whole, file),
+        "evidence": evidence,
         "with_titles": WITH_TITLES,
         "basic_first": basic_first,
         "printable": _printable,
@@ -78,37 +89,23 @@ def _painted(text: str, colour: str) -> str:
     return f"\033[{COLOURS[colour]}m{text}\033[0m"
 
 
-class _Evidence:
-    """Decides how much evidence is shown, and says where the rest is.
+def _evidence(case: Case, where: str, *, brief: bool) -> Iterator[str]:
+    """Yield the lines of evidence to show of a case; `where` says where the rest is."""
+    lines = _lines(case)
+    fault = case.verdict is Verdict.ERROR  # the last lines say where it happened
+    most = 1 if brief else FAULT_LINES if fault else EVIDENCE_LINES
+    # Of a history the end explains the failure, which stands at the beginning.
+    first = 0 if fault else (most + 1) // 2
+    omitted = max(len(lines) - most, 0)
+    for number, line in enumerate(lines):
+        if number == first and omitted:
+            yield f"({plural(omitted, 'more line')}{where})"
+        if not first <= number < first + omitted:
+            yield _with_few_leaks(line)
 
-    Each group shows at least the first line of its evidence.
-    """
 
-    def __init__(self, whole: bool, file: str | None) -> None:
-        self._whole, self._file = whole, file
-        self._shown = 0
-
-    def lines_of_next(self, case: Case) -> Iterator[str]:
-        """Yield the lines of evidence to show of the next group."""
-        lines = case.evidence.splitlines() or ["(no evidence was recorded)"]
-        fault = case.verdict is Verdict.ERROR  # the last lines say where it happened
-        most = FAULT_LINES if fault else EVIDENCE_LINES
-        most = len(lines) if self._whole else most if self._shown < IN_FULL else 1
-        self._shown += 1
-        # Of a history the end explains the failure, which stands at the beginning.
-        first = 0 if fault else (most + 1) // 2
-        omitted = max(len(lines) - most, 0)
-        for number, line in enumerate(lines):
-            if number == first and omitted:
-                yield f"({plural(omitted, 'more line')}{self._where})"
-            if not first <= number < first + omitted:
-                yield line if self._whole else _with_few_leaks(line)
-
-    @property
-    def _where(self) -> str:
-        if not self._file:
-            return "; --report=FILE keeps them"
-        return f": shared-tensor-spec report {shlex.quote(self._file)} --all-evidence"
+def _lines(case: Case) -> list[str]:
+    return case.evidence.splitlines() or ["(no evidence was recorded)"]
 
 
 def _with_few_leaks(line: str) -> str:
