@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sharedtensor_conformance.clauses import Clause
@@ -143,6 +144,12 @@ def report(
         seconds=61.0,
     )
     return Report(began, tuple(cases), summary, source)
+
+
+def changed(sample: Report, what: str, **fields: object) -> Report:
+    """Return the report with other fields in a part of its run line."""
+    part = replace(getattr(sample.run, what), **fields)
+    return replace(sample, run=replace(sample.run, **{what: part}))
 
 
 def all_but(id: str, *instead: Case) -> list[Case]:

@@ -1,6 +1,7 @@
 """Reports on the tiny project."""
 
 import re
+from contextlib import closing
 from dataclasses import replace
 
 import tiny_project
@@ -60,6 +61,6 @@ def write_report(root, name, *cases, hashes=None, file="", started="01", **selec
         run = replace(run, spec=replace(run.spec, hashes=hashes))
     path = root / "docs/reports" / (file or f"{name}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with ReportWriter(path) as writer:
+    with closing(ReportWriter(path)) as writer:
         for line in (run, *cases, summary):
             writer.write(line)

@@ -30,9 +30,9 @@ SENTENCE = (
 
 
 def report_on(cuda):
-    found = samples.report([samples.case("SHARE-1")])
-    machine = replace(found.run.machine, cuda=cuda)
-    return replace(found, run=replace(found.run, machine=machine))
+    return samples.changed(
+        samples.report([samples.case("SHARE-1")]), "machine", cuda=cuda
+    )
 
 
 def lines_without_facts(tmp_path):

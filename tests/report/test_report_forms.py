@@ -27,6 +27,7 @@ MIXED = (
     ),
     case("GRAD-2", "error", id="test_grad.py::ours[a]"),
     case("GRAD-9", "not-run", id="test_grad.py::nowhere[a]", evidence="no device"),
+    case("GRAD-9", "follows", id="test_grad.py::as_known[a]"),
     case("CUDA-1", id="test_cuda.py::there[a]", device="simulated"),
 )
 
@@ -44,7 +45,7 @@ def _outcome(root, name):
 def test_junit_counts_add_up():
     root = _xml(report(MIXED))
     counts = {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": "7", "failures": "2", "errors": "1", "skipped": "2"}
+    assert counts == {"tests": "8", "failures": "2", "errors": "1", "skipped": "3"}
     for key in counts:
         assert sum(int(suite.get(key)) for suite in root) == int(counts[key])
     assert [suite.get("name") for suite in root] == [
@@ -66,13 +67,8 @@ def test_junit_outcomes_follow_the_verdicts():
     assert "state-dependent" in _outcome(root, "later[a]").get("message")
     assert _outcome(root, "ours[a]").tag == "error"
     assert _outcome(root, "nowhere[a]").tag == "skipped"
+    assert _outcome(root, "as_known[a]").get("message") == "follows: GRAD-9"
     assert _outcome(root, "there[a] (simulated)") is None
-
-
-def test_junit_names_classes_by_their_file():
-    found = _xml(report(MIXED)).find(".//testcase[@name='held[a]']")
-    assert found is not None
-    assert found.get("classname") == "test_share"
 
 
 @pytest.mark.parametrize("cut", [{"missing": 1}, {}])
@@ -199,29 +195,23 @@ def test_markdown_says_what_the_machine_does_not_permit():
     assert line.replace("_", r"\_") in page
 
 
-def test_a_new_case_that_is_broken_is_newly_broken():
-    comparison = _compared([*BEFORE, case("GRAD-1", "fail", id="e")])
-    assert comparison.newly_broken
-    assert "cases newly broken (1)\n  e: not in A, now fail" in comparison.render()
-
-
-def test_another_way_to_be_broken_is_not_newly_broken():
-    after = [*BEFORE[:1], case("GRAD-1", "crash", id="b"), *BEFORE[2:]]
-    assert not _compared(after).newly_broken
+@pytest.mark.parametrize(
+    ("after", "is_newly_broken"),
+    [
+        ([*BEFORE, case("GRAD-1", "fail", id="e")], True),
+        ([case("SHARE-1", "fail", id="a", expected=True), *BEFORE[1:]], True),
+        ([BEFORE[0], case("GRAD-1", "crash", id="b"), *BEFORE[2:]], False),
+    ],
+    ids=["a new case", "expected", "in another way"],
+)
+def test_what_is_broken_and_was_not_is_newly_broken(after, is_newly_broken):
+    comparison = _compared(after)
+    assert comparison.newly_broken == is_newly_broken
+    is_new = after[-1].id == "e"
+    assert ("  e: not in A, now fail" in comparison.render()) == is_new
 
 
 def test_a_case_that_was_not_run_since_it_follows_is_no_change():
     follows = case("GRAD-1", "follows", id="b")
     assert _compared([BEFORE[0], follows, *BEFORE[2:]]).cases == ()
     assert compare(report([follows]), report([BEFORE[1]])).cases == ()
-
-
-def test_junit_skips_what_follows():
-    root = _xml(report([case("GRAD-1", "follows", id="test_grad.py::b[a]")]))
-    assert _outcome(root, "b[a]").get("message") == "follows: GRAD-1"
-    assert root.get("skipped") == "1"
-
-
-def test_an_expectation_does_not_hide_what_is_newly_broken():
-    after = [case("SHARE-1", "fail", id="a", expected=True), *BEFORE[1:]]
-    assert _compared(after).newly_broken

@@ -46,20 +46,10 @@ def test_a_must_that_the_machine_does_not_permit_closes_it_and_says_what_to_do()
     assert _missing(report(all_but("GRAD-1", here)), report()) == ()
 
 
-def test_a_must_without_a_case_closes_it():
-    (said,) = _missing(report(all_but("GRAD-1")))
-    assert "GRAD-1" in said
-
-
 def test_the_summary_of_a_report_is_not_trusted():
     broken = report(all_but("GRAD-1", case("GRAD-1", "fail")))
     forged = replace(broken, summary=report().summary)
     assert len(_missing(forged)) == 1
-
-
-def test_other_profiles_do_not_matter():
-    broken = report(all_but("GRAD-1", case("GRAD-1", "fail")))
-    assert _missing(broken, profiles=["core"]) == ()
 
 
 def test_an_expected_deviation_closes_it_unless_it_is_allowed():
@@ -83,13 +73,6 @@ def test_an_expected_deviation_closes_it_unless_it_is_allowed():
 def test_allowing_the_expected_allows_nothing_else(cases):
     sample = report(all_but("GRAD-1", *cases))
     assert len(_missing(sample, allow_expected=True)) == 1
-
-
-def test_a_should_matters_under_strict():
-    sample = report(all_but("GRAD-9", case("GRAD-9", "fail")))
-    assert _missing(sample) == ()
-    (said,) = _missing(sample, strict=True)
-    assert said.startswith("GRAD-9")
 
 
 def test_a_profile_that_is_not_claimed_closes_it():
@@ -127,13 +110,6 @@ def test_a_report_about_another_text_closes_it():
     assert _missing(report(clauses=other), profiles=["core"]) == ()
 
 
-def test_a_report_that_does_not_know_a_clause_closes_it():
-    fewer = {id: one for id, one in CLAUSES.items() if id != "GRAD-1"}
-    said = _missing(report(all_but("GRAD-1"), clauses=fewer))
-    assert "another text of GRAD-1" in said[0]
-    assert "GRAD-1" in said[1]
-
-
 @pytest.mark.parametrize("other", [{"name": "someone"}, {"version": "1.3"}])
 def test_reports_of_other_implementations_do_not_add_up(other):
     (said,) = _missing(report(), report(source="other.jsonl", **other))
@@ -153,29 +129,11 @@ def test_a_report_of_a_gpu_completes_that_of_a_cpu():
     assert said.endswith("was not judged on CUDA: no case had a device")
 
 
-def test_a_deviation_in_either_report_closes_it():
-    gpu = [*all_but("GRAD-1", case("GRAD-1", "fail")), case("CUDA-1", device="cuda")]
-    (said,) = _missing(CPU_REPORT, report(gpu, **GPU))
-    assert "GRAD-1 (The title of GRAD-1) is broken (new): fail, 1 of 2 cases" in said
-
-
-def test_a_deviation_on_a_gpu_closes_it():
-    gpu = [*ALL_HELD, case("CUDA-1", "crash", device="cuda")]
-    (said,) = _missing(report(gpu, **GPU), profiles=["cuda"])
-    assert "is broken (new): crash" in said
-
-
 @pytest.mark.parametrize("device", ["simulated", "emulated"])
 def test_a_stand_in_never_counts(device):
     cases = [*ALL_HELD, case("CUDA-1", device=device)]
     (said,) = _missing(report(cases, **WITH_CUDA), profiles=["cuda"])
     assert said.endswith(f"was not judged on CUDA: on the {device} device only")
-
-
-def test_a_device_that_was_not_there_is_told_by_what_the_run_said():
-    gone = case("CUDA-1", "not-run", device="cuda", evidence="there is no GPU.\nmore")
-    (said,) = _missing(report([*ALL_HELD, gone], **GPU), profiles=["cuda"])
-    assert said.endswith("was not judged on CUDA: there is no GPU")
 
 
 def test_what_needs_two_devices_is_let_through_where_there_is_one_and_said():
@@ -221,15 +179,6 @@ def test_a_simulated_result_does_not_fill_in_for_a_device(verdict):
     (said,) = _missing(report(cases, **GPU), profiles=["core", "grad", "cuda"])
     assert "CUDA-1" in said
     assert "was not judged on CUDA" in said
-
-
-def test_a_deviation_on_the_simulated_device_does_not_judge_cuda():
-    cases = [
-        *ALL_HELD,
-        case("CUDA-1", "fail", device="simulated", id="simulated"),
-        case("CUDA-1", device="cuda", id="cuda"),
-    ]
-    assert _missing(report(cases, **GPU), profiles=["cuda"]) == ()
 
 
 def test_a_list_of_profiles_is_read_once_each():

@@ -90,12 +90,6 @@ def test_evidence_of_other_causes_has_another(one, other):
     assert signature(fails("GRAD-1", one)) != signature(fails("GRAD-1", other))
 
 
-def test_a_crash_and_a_failure_are_no_group():
-    words = "it ended"
-    crash = case("GRAD-2", "crash", evidence=words)
-    assert signature(crash) != signature(fails("GRAD-1", words))
-
-
 def test_clauses_with_one_signature_are_a_group_and_the_most_basic_is_first():
     groups = grouped(
         fails("VIEW-8", MISMATCH.format("it is read")),
@@ -145,15 +139,6 @@ def test_known_deviations_are_grouped_by_their_cause():
     assert firsts(groups) == [("SHARE-4",), ("SHARE-1", "GRAD-2"), ("SHARE-2",)]
 
 
-def test_what_is_blocked_is_one_group():
-    said = "in the smoke test: peer died of SIGSEGV"
-    blocked = [
-        case(id, "blocked", evidence=said) for id in ("VIEW-2", "SHARE-1", "GRAD-1")
-    ]
-    groups = grouped(*blocked)
-    assert firsts(groups) == [("SHARE-1", "VIEW-2", "GRAD-1")]
-
-
 def test_what_takes_few_steps_comes_first():
     many = replace(fails("SHARE-1", "not so: a"), test="test_histories.py::h")
     few = fails("SHARE-1", "not so: quite another value", id="few")
@@ -177,8 +162,8 @@ def test_the_order_names_each_chapter_and_the_basic_clauses_are_there():
     assert {id for ids in RESTS_ON.values() for id in ids} <= REAL.keys()
 
 
-def copies():
-    """Return the report of an implementation that copies: each check has its words."""
+def test_forty_two_clauses_of_one_cause_are_told_in_a_few_lines():
+    """Those of an implementation that copies: each check has its words."""
     others = [c.id for c in REAL.values() if c.observes == "sharing"]
     others.remove("SHARE-1")
     sharing = ["SHARE-1", *others[:41]]
@@ -189,11 +174,7 @@ def copies():
         for k in range(9)
     ]
     claims = {REAL[id].profile for id in sharing}
-    return report(broken, clauses=REAL, claims=claims, full=False)
-
-
-def test_forty_two_clauses_of_one_cause_are_told_in_a_few_lines():
-    sample = copies()
+    sample = report(broken, clauses=REAL, claims=claims, full=False)
     text = render(view(sample, REAL))
     lines = text.splitlines()
     told = lines[lines.index(next(x for x in lines if x.startswith("SHARE-1  "))) :]
@@ -201,12 +182,7 @@ def test_forty_two_clauses_of_one_cause_are_told_in_a_few_lines():
     assert len(lines) < 40, "with the table by chapter"
     assert "start with SHARE-1: 41 other clauses fail in the same way" in text
     assert "broken (advisory); start with SHARE-1" in " ".join(text.split())
-
-
-def test_markdown_has_one_entry_for_them():
-    sample = copies()
-    page = markdown(view(sample, REAL))
-    assert page.count("<details>") == 1
+    assert markdown(view(sample, REAL)).count("<details>") == 1
 
 
 def test_of_many_groups_the_last_have_the_first_line_of_their_evidence():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import report_samples as samples
-from report_samples import CLAUSES, all_but, case, clause, report, spec, view
+from report_samples import CLAUSES, all_but, case, report, view
 from sharedtensor_conformance.report.judge import (
     JudgingError,
     Shortfalls,
@@ -83,6 +83,7 @@ RUNS = {
         FAILS,
     ),
     "something is stale": (HELD, STALE, FAILS),
+    "something is stale in a part": (HELD, STALE | PART, PASSES),
     "something is stale, on a newer release": (HELD, STALE | NEWER, CONFORMS),
     "something is stale, on a newer release, strict": (
         HELD,
@@ -129,13 +130,6 @@ def test_exit_status_and_conformance_of_a_run(name):
     assert summary.complete == ("missing" not in options)
 
 
-def test_a_summary_has_the_verdicts_and_devices_of_its_cases():
-    summary = _summary(HELD)
-    assert summary.verdicts == {"pass": 4}
-    assert summary.clauses["GRAD-1"].verdict == "pass"
-    assert summary.clauses["GRAD-1"].devices == ("cpu",)
-
-
 @pytest.mark.parametrize("verdict", ["fail", "crash", "hang", "error", "blocked"])
 def test_an_unexpected_deviation_of_a_must_decides(verdict):
     summary = _summary(all_but("GRAD-1", case("GRAD-1", verdict)))
@@ -154,19 +148,6 @@ def test_a_clause_is_as_bad_as_its_worst_case():
     result = _summary(all_but("GRAD-1", *cases)).clauses["GRAD-1"]
     assert result.verdict == "crash"
     assert result.cases == {"crash": 1, "fail": 1, "not-run": 1, "pass": 1}
-
-
-def test_cases_that_follow_change_nothing_of_a_broken_clause():
-    cases = [
-        case("GRAD-1", "fail", id="a", expected=True),
-        case("GRAD-1", "follows", id="b"),
-        case("GRAD-1", id="c"),
-    ]
-    summary = _summary(all_but("GRAD-1", *cases))
-    assert (summary.exit_status, summary.conforms) == PASSES
-    result = summary.clauses["GRAD-1"]
-    assert (result.verdict, result.expected) == ("fail", True)
-    assert result.cases == {"fail": 1, "follows": 1, "pass": 1}
 
 
 @pytest.mark.parametrize("others", [(), (case("GRAD-1", id="c"),)])
@@ -196,12 +177,6 @@ def test_a_clause_that_is_not_judged_for_another_reason_too_decides(verdict):
     assert view(found).by_need == {}
 
 
-def test_a_clause_that_another_case_judged_needs_nothing():
-    summary = _summary([*HELD, USER])
-    assert (summary.exit_status, summary.conforms) == CONFORMS
-    assert summary.clauses["GRAD-1"].needs == ()
-
-
 def test_missing_cases_might_judge_what_the_machine_does_not_permit():
     assert view(report(all_but("GRAD-1", USER), missing=1)).by_need == {}
 
@@ -214,22 +189,6 @@ def test_a_pass_on_a_simulated_device_counts_for_nothing_where_cuda_was_asked_fo
         result = summary.clauses["CUDA-1"]
         assert summary.exit_status == 1
         assert (result.verdict, result.needs) == ("not-run", ())
-
-
-@pytest.mark.parametrize("verdict", ["fail", "not-run"])
-def test_clauses_of_a_profile_that_is_not_claimed_have_no_say(verdict):
-    summary = _summary([case("SHARE-1"), case("GRAD-1", verdict)], **CORE)
-    assert summary.exit_status == 0
-    assert summary.clauses["GRAD-2"].verdict == "unsupported"
-
-
-def test_a_partial_selection_knows_only_its_clauses():
-    assert list(_summary([case("GRAD-1")], **PART).clauses) == ["GRAD-1"]
-
-
-def test_nothing_is_stale_in_a_part():
-    partial = _summary(HELD, **STALE, **PART)
-    assert (partial.exit_status, partial.stale) == (0, ())
 
 
 def test_what_a_run_did_not_reach_is_neither_stale_nor_unjudged():
@@ -248,11 +207,6 @@ def test_why_a_run_stopped_is_kept_where_cases_are_missing():
         assert judged.stopped == kept
 
 
-def test_a_clause_is_judged_on_the_devices_of_its_cases():
-    cases = [*HELD, case("CUDA-1", "fail", device="simulated")]
-    assert _summary(cases, **CLAIMS_CUDA).clauses["CUDA-1"].devices == ("simulated",)
-
-
 @pytest.mark.parametrize("device", ["simulated", "emulated", "cuda"])
 def test_clauses_of_host_memory_need_no_case_where_a_device_alone_was_asked_for(device):
     options = {"options": [f"--device={device}"], "device": device, **CLAIMS_CUDA}
@@ -265,13 +219,6 @@ def test_clauses_of_host_memory_need_no_case_where_a_device_alone_was_asked_for(
     assert broken.summary.exit_status == 1
 
 
-def test_a_case_of_several_clauses_counts_for_each():
-    cases = [case("SHARE-1 GRAD-1 GRAD-2", "fail"), case("GRAD-9")]
-    clauses = _summary(cases).clauses
-    broken = [id for id in clauses if clauses[id].verdict == "fail"]
-    assert sorted(broken) == ["GRAD-1", "GRAD-2", "SHARE-1"]
-
-
 def test_a_case_of_an_unknown_clause_is_refused():
     with pytest.raises(JudgingError, match="cites GRAD-77, which is no clause"):
         _summary([case("GRAD-77")])
@@ -282,9 +229,3 @@ def test_without_a_clock_a_run_takes_as_long_as_its_cases():
     cases = [case("SHARE-1", seconds=1.5), case("GRAD-1", seconds=0.25)]
     summary = judge(began, cases, CLAUSES, stale=())
     assert (summary.seconds, summary.finished) == (1.75, began.started)
-
-
-def test_the_level_that_counts_is_the_clause_s():
-    clauses = spec(clause("SHARE-1", level="SHOULD"))
-    summary = _summary([case("SHARE-1", "fail")], clauses=clauses)
-    assert (summary.exit_status, summary.clauses["SHARE-1"].level) == (0, "SHOULD")

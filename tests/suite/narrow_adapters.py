@@ -17,7 +17,7 @@ from sharedtensor_conformance.adapter import (
     Tensor,
     operations_of,
 )
-from sharedtensor_conformance.adapters import copy, reference
+from sharedtensor_conformance.adapters import reference
 
 
 class Operations(reference.ReferenceOperations):
@@ -127,18 +127,3 @@ one_device = replace(
     name="one_device",
     operations=f"{__name__}:OneDevice",
 )
-
-
-class CopyingOperations(copy.CopyOperations):
-    """The same of the control that copies."""
-
-    __getattribute__ = Operations.__getattribute__
-
-
-def copying(adapter):
-    """Return an adapter of the control with the same claims."""
-    operations = f"{__name__}:CopyingOperations"
-    return replace(adapter, name=f"copying_{adapter.name}", operations=operations)
-
-
-copying_descriptors, copying_names = copying(descriptors), copying(names)

@@ -18,11 +18,11 @@ def refuse(*arguments):
     raise NotRun("no other user is permitted", Need.SECOND_USER)
 
 
-def run_some(runner, prepared):
-    if {"SEC-4", "SEC-5"} & set(prepared.marking.clauses):
-        return run(runner, prepared)
-    outcome = runner._outcome_without_run(prepared) or Outcome(Verdict.PASS)
-    return outcome.on(prepared.as_case())
+def run_some(runner, item):
+    if {"SEC-4", "SEC-5"} & set(item.planned.marking.clauses):
+        return run(runner, item)
+    outcome = runner._outcome_without_run(item) or Outcome(Verdict.PASS)
+    return outcome.on(item.planned.as_case())
 
 
 test_sec.as_nobody = refuse

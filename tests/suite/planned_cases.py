@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.marking import clause
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
@@ -11,18 +13,14 @@ SPAWN = Configuration("file_system", "spawn")
 
 
 def planned(
-    name: str, where: Configuration = FORK, *, last: bool = False, alone: bool = False
+    name: str,
+    where: Configuration = FORK,
+    clauses: tuple[str, ...] = ("SHARE-1",),
+    **details: Any,
 ) -> PlannedCase:
-    """Return a case of a test of this name.
+    """Return a case of a test of this name; `details` are those of its decorator."""
 
-    Args:
-        name: the name of the test.
-        where: where it runs.
-        last: it runs last.
-        alone: it starts its own processes.
-    """
-
-    @clause("SHARE-1", runs_last=last, isolated=alone)
+    @clause(*clauses, **details)
     def test() -> None: ...
 
     test_id = f"test_share.py::{name}"

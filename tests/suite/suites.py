@@ -144,6 +144,12 @@ class Suite:
         """Run to the end."""
         return self.start(*options, tests=tests, **variables).end()
 
+    def expecting(self, *entries: str) -> str:
+        """Return the option for a file of known deviations with these entries."""
+        file = self.folder / "expected.toml"
+        file.write_text("".join(entries))
+        return f"--expectations={file}"
+
     def files(self) -> list[str]:
         """Return the temporary files that are there."""
         return sorted(path.name for path in self.temporary.iterdir())
@@ -157,6 +163,13 @@ class Suite:
                     Path("/dev/shm", name).unlink()
                     found.append(name)
         return found
+
+
+def entry(clause: str, outcome: str = "fail", **keys: object) -> str:
+    """Return an entry of a file of known deviations."""
+    known = {"clause": clause, "outcomes": [outcome], "cause": "it copies"} | keys
+    lines = (f"{key} = {json.dumps(value)}\n" for key, value in known.items())
+    return f"[[expect]]\n{''.join(lines)}date = 2026-11-21\n"
 
 
 @contextmanager

@@ -49,7 +49,10 @@ def test_short_configuration_is_one_batch():
 
 
 def test_what_runs_last_is_in_each_batch():
-    cases = [*(planned(f"test_{n}") for n in range(40)), planned("test_end", last=True)]
+    cases = [
+        *(planned(f"test_{n}") for n in range(40)),
+        planned("test_end", runs_last=True),
+    ]
     of_case, found = numbers(cases, workers=3)
     assert set(of_case[:-1]) == set(range(found.count(FORK)))
     assert found.count(FORK) == len(found.seconds[FORK.id]) > 1
@@ -57,12 +60,12 @@ def test_what_runs_last_is_in_each_batch():
 
 
 def test_configuration_has_a_batch_where_nothing_else_runs_in_it():
-    of_case, found = numbers([planned("test_end", last=True)], workers=3)
+    of_case, found = numbers([planned("test_end", runs_last=True)], workers=3)
     assert (of_case, found.count(FORK)) == ([0], 1)
 
 
 def test_cases_that_start_their_processes_are_in_no_batch():
-    _, found = numbers([planned(f"test_{n}", alone=True) for n in range(9)], 2)
+    _, found = numbers([planned(f"test_{n}", isolated=True) for n in range(9)], 2)
     assert (found.numbers, found.seconds) == ({}, {})
 
 

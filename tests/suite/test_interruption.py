@@ -13,7 +13,7 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 import pytest
 from sharedtensor_conformance.harness.kernel.process_tree import prolonged, wait_until
 from sharedtensor_conformance.report.records import Report
-from suites import Done, Run
+from suites import Done, Run, entry
 
 BOUND = 60.0
 """Seconds in which a run has come so far, or is given up."""
@@ -26,15 +26,6 @@ RUNNING = (
     *("--impl=numpy-copy", "--start-method=fork"),
     *("--clause=SHARE-3", "--clause=CHAN-1"),
 )
-
-LATE = """
-[[expect]]
-clause = "VIEW-7"
-outcomes = ["fail"]
-cause = "None: it holds, so this is stale in a run that judges it."
-date = 2026-11-22
-"""
-"""Expectations that are stale, of a clause that is judged late."""
 
 
 def await_(run: Run, ready: Callable[[], bool]) -> None:
@@ -78,9 +69,9 @@ def test_run_that_is_ended_leaves_a_report_and_nothing_else(suite, number, worke
 def test_interrupted_run_leaves_a_report_that_is_silent_on_what_it_did_not_reach(
     suite, workers
 ):
-    expectations = suite.folder / "expected.toml"
-    expectations.write_text(LATE)
-    all_of_it = ("--impl=miniatures:plain", f"--expectations={expectations}")
+    # It holds, so it would be stale; and it is judged late.
+    expectations = suite.expecting(entry("VIEW-7", cause="None: it holds."))
+    all_of_it = ("--impl=miniatures:plain", expectations)
     run = suite.start(*all_of_it, workers, "-p", "brief_shrinking")
     await_(run, has_judged_some(run))
     run.send(SIGINT)
@@ -139,10 +130,10 @@ def test_run_that_ends_while_the_template_imports_leaves_nothing(suite, number):
 def told(what: str) -> dict[str, bytes]:
     """Return what the processes of this machine tell about themselves, by pid."""
     found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
             with suppress(OSError):
-                found[entry.name] = (entry / what).read_bytes()
+                found[process.name] = (process / what).read_bytes()
     return found
 
 

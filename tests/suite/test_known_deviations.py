@@ -20,15 +20,9 @@ from sharedtensor_conformance.report.expectations import (
 )
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
+from suites import entry
 
 HERE = "default-fork"
-ENTRY = """
-[[expect]]
-clause = "{}"
-outcomes = ["{}"]
-cause = "it copies"
-date = 2026-11-21
-"""
 CHOSEN = (
     "--clause=SHARE-1",
     "--clause=SHARE-3",
@@ -39,19 +33,12 @@ CHOSEN = (
 )
 
 
-def expecting(suite, *entries):
-    """Return the option for a file that expects these clauses to break so."""
-    file = suite.folder / "expected.toml"
-    file.write_text("".join(ENTRY.format(*entry) for entry in entries))
-    return f"--expectations={file}"
-
-
 def verdicts_of(done, clause):
     return [str(case.verdict) for case in done.cases if clause in case.clauses]
 
 
 def test_other_cases_follow_from_the_first_and_clauses_are_as_in_a_run_of_all(suite):
-    option = expecting(suite, ("SHARE-1", "fail"))
+    option = suite.expecting(entry("SHARE-1"))
     some = suite("--impl=numpy-copy", *CHOSEN, option)
     assert_others_follow(some)
     all = suite("--impl=numpy-copy", *CHOSEN, option, "--all-cases")
@@ -66,7 +53,7 @@ def test_other_cases_follow_from_the_first_and_clauses_are_as_in_a_run_of_all(su
 
 
 def test_other_cases_follow_from_the_first_under_xdist(suite):
-    option = expecting(suite, ("SHARE-1", "fail"))
+    option = suite.expecting(entry("SHARE-1"))
     assert_others_follow(suite("--impl=numpy-copy", *CHOSEN, option, "-n2"))
 
 
@@ -94,9 +81,7 @@ def assert_others_follow(done):
 
 
 def test_run_of_a_newer_release_says_of_which_one_deviations_were_recorded(suite):
-    option = expecting(suite, ("SHARE-1", "fail"))
-    file = suite.folder / "expected.toml"
-    file.write_text(f'judged = "0.0.1"\n{file.read_text()}')
+    option = suite.expecting('judged = "0.0.1"\n', entry("SHARE-1"))
     done = suite("--impl=numpy-copy", *CHOSEN[:1], *CHOSEN[3:], option)
     assert done.report.run.selection.carried_over == "0.0.1"
     said = " ".join(done.text.split())
@@ -105,14 +90,14 @@ def test_run_of_a_newer_release_says_of_which_one_deviations_were_recorded(suite
 
 
 def test_cases_that_are_named_are_run(suite):
-    option = expecting(suite, ("SHARE-1", "fail"))
+    option = suite.expecting(entry("SHARE-1"))
     named = "--case=test_share.py::test_receiver_sees_what_the_sender_writes*"
     done = suite("--impl=numpy-copy", "--start-method=fork", named, option)
     assert set(done.verdicts.values()) == {"fail"}
 
 
 def test_while_no_case_fails_as_expected_all_are_run(suite):
-    option = expecting(suite, ("SHARE-3", "fail"), ("SHARE-1", "crash"))
+    option = suite.expecting(entry("SHARE-3"), entry("SHARE-1", "crash"))
     done = suite("--impl=numpy-copy", *CHOSEN, option)
     assert set(verdicts_of(done, "SHARE-3")) == {"pass"}
     assert set(verdicts_of(done, "SHARE-1")) == {"fail"}
@@ -121,7 +106,7 @@ def test_while_no_case_fails_as_expected_all_are_run(suite):
 
 @pytest.mark.takes(8)
 def test_case_of_a_cause_that_hung_is_waited_for_less(suite):
-    option = expecting(suite, ("SHARE-1", "hang"))
+    option = suite.expecting(entry("SHARE-1", "hang"))
     named = "--case=test_share.py::test_receiver_sees_what_the_sender_writes*"
     done = suite("--impl=miniatures:hangs", named, option)
     assert set(done.verdicts.values()) == {"hang"}
@@ -133,7 +118,7 @@ def test_case_of_a_cause_that_hung_is_waited_for_less(suite):
 
 @pytest.mark.takes(18)
 def test_expected_hangs_leave_cases_of_other_causes_their_time(suite):
-    option = expecting(suite, ("SHARE-1", "hang"))
+    option = suite.expecting(entry("SHARE-1", "hang"))
     expected = "--case=test_share.py::test_receiver_sees_what_*"
     other = "--case=test_share.py::test_sender_sees_what_the_receiver_writes*-to_peer]"
     named = (expected, other, "--no-repetition")
@@ -239,21 +224,16 @@ LEAKS = (
 )
 SENDS = "test_share.py::test_receiver_finds_values_shape_and_dtype"
 WHERE = ("--strategy=file_descriptor", "--start-method=fork")
-LEAK = """
-[[expect]]
-clause = "LIFE-7"
-outcomes = ["fail"]
-leaks = {}
-cause = "it opens a descriptor for each message"
-date = 2026-11-21
-"""
+
+
+def leaking(*leaks):
+    return entry("LIFE-7", leaks=leaks)
 
 
 @pytest.mark.takes(9)
 def test_each_kind_of_leak_is_found_and_is_expected_where_each_is_named(suite):
-    file = suite.folder / "expected.toml"
-    file.write_text(LEAK.format('["descriptor /dev/null", "descriptor pipe"]'))
-    done = suite(*LEAKS, f"--case={SENDS}*", *WHERE, f"--expectations={file}")
+    option = suite.expecting(leaking("descriptor /dev/null", "descriptor pipe"))
+    done = suite(*LEAKS, f"--case={SENDS}*", *WHERE, option)
     (closing,) = (case for case in done.cases if case.clauses == ("LIFE-7",))
     assert closing.verdict == "fail"
     assert set(closing.left) == set(FOUND)
@@ -271,34 +251,29 @@ LEFT = Case("a", "t", ("LIFE-7",), Verdict.FAIL, left=FOUND)
 
 
 @pytest.mark.parametrize(
-    ("entry", "expected"),
+    ("text", "expected"),
     [
-        (LEAK.format('["descriptor /dev/null", "descriptor pipe"]'), True),
-        (LEAK.format('["descriptor *"]'), True),
-        (LEAK.format('["descriptor /dev/null"]'), False),  # a pipe was left, too
-        (LEAK.format("[]"), False),
-        (ENTRY.format("LIFE-7", "fail"), False),
+        (leaking("descriptor /dev/null", "descriptor pipe"), True),
+        (leaking("descriptor *"), True),
+        (leaking("descriptor /dev/null"), False),  # a pipe was left, too
+        (leaking(), False),
+        (entry("LIFE-7"), False),
     ],
 )
-def test_kind_of_leak_that_is_not_named_is_not_expected(tmp_path, entry, expected):
+def test_kind_of_leak_that_is_not_named_is_not_expected(tmp_path, text, expected):
     file = tmp_path / "expected.toml"
-    file.write_text(entry)
+    file.write_text(text)
     assert bool(load_expectations(file).covers(LEFT, "1.0")) == expected
 
 
 def test_leak_that_a_failure_was_not_expected_to_leave_is_held_against_life_7(suite):
     fails = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
-    entry = ENTRY.format("SHARE-1", "fail")
-    found = {}
-    for leaks in ('["descriptor *"]', "[]"):
-        file = suite.folder / "expected.toml"
-        file.write_text(entry + f"leaks = {leaks}\n")
+    for leaks, verdict in ((["descriptor *"], "pass"), ([], "fail")):
+        option = suite.expecting(entry("SHARE-1", leaks=leaks))
         chosen = (f"--case={fails}*", LEAKS[1], "--strategy=descriptor")
-        done = suite(
-            "--impl=leaks:one", *chosen, f"--expectations={file}", "--all-cases"
-        )
-        found[leaks] = {c.verdict for c in done.cases if c.clauses == ("LIFE-7",)}
-    assert found == {'["descriptor *"]': {"pass"}, "[]": {"fail"}}
+        done = suite("--impl=leaks:one", *chosen, option, "--all-cases")
+        closing = [case for case in done.cases if case.clauses == ("LIFE-7",)]
+        assert {case.verdict for case in closing} == {verdict}
 
 
 @pytest.mark.parametrize(

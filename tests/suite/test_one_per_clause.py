@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from planned_cases import planned
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.case.axes import Configuration
-from sharedtensor_conformance.harness.case.marking import Marking
-from sharedtensor_conformance.harness.case.marking import clause as tied_to
-from sharedtensor_conformance.plugin.enumeration import all_cases
+from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
 from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
 
 
-class Made(NamedTuple):
-    """A case as far as the choice looks at it."""
-
-    name: str
-    marking: Marking
-    where: Configuration
+def made(name: str, *clauses: str, method: str = "fork", **details: Any) -> PlannedCase:
+    where = Configuration("file_descriptor", method)
+    return planned(name, where, clauses, **details)
 
 
-def made(name: str, *clauses: str, method: str = "fork", **details: Any) -> Made:
-    @tied_to(*clauses, **details)
-    def test() -> None: ...
-
-    return Made(name, test.conformance, Configuration("file_descriptor", method))
-
-
-def chosen(*cases: Made) -> list[str]:
-    found = one_per_clause(cases, lambda c: c.marking, lambda c: c.where)
-    return [case.name for case in found]
+def chosen(*cases: PlannedCase) -> list[str]:
+    return [case.test[-1] for case in one_per_clause(cases)]
 
 
 def test_one_case_stands_for_each_clause():
@@ -65,24 +53,21 @@ def test_dear_case_is_taken_where_there_is_no_other():
 
 def test_case_that_cannot_run_stands_for_nobody_who_has_another():
     unsupported = Configuration("", "", why_not="not claimed", unsupported=True)
-    cases = made("a", "SHARE-1")._replace(where=unsupported), made("b", "SHARE-1")
+    cases = planned("a", unsupported), made("b", "SHARE-1")
     assert chosen(*cases) == ["b"]
     assert chosen(cases[0]) == ["a"]
 
 
 def test_clause_that_was_not_asked_for_needs_no_case():
     cases = made("a", "SHARE-1"), made("b", "SHARE-1", "SHARE-2", method="spawn")
-    found = one_per_clause(cases, lambda c: c.marking, lambda c: c.where, ["SHARE-1"])
-    assert found == [cases[0]]
+    assert one_per_clause(cases, ["SHARE-1"]) == [cases[0]]
 
 
 def test_no_clause_has_two_cases_of_its_own():
     clauses = [id for id in load_clauses() if id.startswith("SHARE-")]
     selection = Selection(clauses=tuple(clauses))
     every = list(all_cases(selection, load_implementation("reference")))
-    some = one_per_clause(
-        every, lambda c: c.marking, lambda c: c.configuration, clauses
-    )
+    some = one_per_clause(every, clauses)
     assert 0 < len(some) <= len(clauses) < len(every)
 
 

@@ -17,41 +17,21 @@ from sharedtensor_conformance.plugin.matrix import (
     matches,
     may_match,
 )
+from suites import entry
 
 PLAIN = "--impl=miniatures:plain"
 TEST = "test_receiver_finds_values_shape_and_dtype"
-STALE = """
-[[expect]]
-clause = "VIEW-7"
-outcomes = ["fail"]
-cause = "None: it holds, so this is stale in a run that judges it."
-date = 2026-11-22
-"""
-"""Expectations that are stale where all is judged, but nowhere here."""
 
 
 @pytest.fixture
 def expectations(suite):
-    """The option for expectations that no part of a run may call stale."""
-    path = suite.folder / "expected.toml"
-    path.write_text(STALE)
-    return f"--expectations={path}"
+    """The option for an entry that is stale where all is judged, but nowhere here."""
+    return suite.expecting(entry("VIEW-7", cause="None: it holds."))
 
 
 def collected(text):
     """Return the ids of cases in the output of --collect-only."""
     return re.findall(r"^\S*/(test_\w+\.py::\S+)$", text, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("name", "profiles"), [("stdlib", []), ("reference", ["fault-table"])]
-)
-def test_cases_are_enumerated_as_pytest_collects_them(suite, name, profiles):
-    options = [f"--profile={profile}" for profile in profiles]
-    found = collected(suite(f"--impl={name}", "--collect-only", *options).text)
-    cases = all_cases(Selection(profiles=tuple(profiles)), load_implementation(name))
-    assert sorted(case.id for case in cases) == sorted(found)
-    assert found
 
 
 def assert_partial(done, told):

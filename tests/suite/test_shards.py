@@ -73,8 +73,8 @@ def test_case_with_processes_of_its_own_fills_a_shard_up():
     cases = [
         planned("a"),
         planned("b"),
-        planned("c", alone=True),
-        planned("z", last=True),
+        planned("c", isolated=True),
+        planned("z", runs_last=True),
     ]
     took = {"a": 4.0, "b": 4.0, "c": 1.0, "z": 0.0}
     shards = shards_of(cases, 2, lambda case: took[case.test[-1]])

@@ -8,8 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,31 +37,28 @@ SPAWN = Configuration("file_descriptor", "spawn")
 PRELOADED = replace(reference.conformance_adapter, preload=True)
 
 
-@contextmanager
-def new_template() -> Iterator[Template]:
-    made = Template("reference", PRELOADED)
-    yield made
-    made.close()
-
-
 @pytest.fixture(scope="module")
 def template():
-    with new_template() as made:
+    with closing(Template("reference", PRELOADED)) as made:
         yield made
 
 
 @pytest.fixture
 def own_template():
     """A template that the test may end."""
-    with new_template() as made:
+    with closing(Template("reference", PRELOADED)) as made:
         yield made
 
 
 @pytest.fixture
 def stage(template):
-    made = Stage("reference", PRELOADED, SPAWN, template)
-    yield made
-    made.close()
+    with closing(owner_from(template)) as made:
+        yield made
+
+
+def owner_from(template: Template, start_method: str = "spawn") -> Stage:
+    where = replace(SPAWN, start_method=start_method)
+    return Stage("reference", PRELOADED, where, template)
 
 
 def environment_of(pid: int) -> str:
@@ -100,26 +96,19 @@ def test_owner_looks_like_one_from_a_clean_interpreter(stage):
 
 
 def test_owner_and_what_it_forks_are_found_by_the_folder_of_the_stage(stage, template):
-    forking = replace(SPAWN, start_method="fork")
-    forked = Stage("reference", PRELOADED, forking, template)
-    try:
+    with closing(owner_from(template, "fork")) as forked:
         forked.peer.ensure_started()
         found = processes_with_mark(str(forked.supervision.folder))
         assert {forked.owner.pid, forked.peer.pid} <= set(found)
-    finally:
-        forked.close()
 
 
 def test_owners_have_the_private_shm_of_their_stage(stage, template):
     stage.owner.ensure_started()
-    other = Stage("reference", PRELOADED, SPAWN, template)
-    try:
+    with closing(owner_from(template)) as other:
         other.owner.ensure_started()
         pids = (stage.owner.pid, other.owner.pid, os.getpid())
         spaces = {os.readlink(f"/proc/{pid}/ns/mnt") for pid in pids}
         assert len(spaces) == (3 if stage.supervision.private else 1)
-    finally:
-        other.close()
 
 
 def test_variables_of_a_stage_are_seen_by_the_import(stage, template):
@@ -129,16 +118,11 @@ def test_variables_of_a_stage_are_seen_by_the_import(stage, template):
 
 
 def test_peers_of_a_fork_server_find_the_implementation_imported(template):
-    stage = Stage(
-        "reference", PRELOADED, replace(SPAWN, start_method="forkserver"), template
-    )
-    try:
+    with closing(owner_from(template, "forkserver")) as stage:
         stage.peer.ensure_started()
         server = int(process_tree.stat(stage.peer.pid)[1])
         assert server != stage.owner.pid
         assert "_multiarray_umath" in Path(f"/proc/{server}/maps").read_text()
-    finally:
-        stage.close()
 
 
 def test_stages_leave_no_descriptor_of_theirs_here(stage, template):
@@ -172,13 +156,10 @@ def test_nothing_is_left_when_everything_is_closed(own_template):
 
 
 def test_owners_go_on_when_the_template_has_ended(own_template):
-    stage = owner_from(own_template)
-    try:
+    with closing(owner_from(own_template)) as stage:
         stage.owner.ensure_started()
         own_template.close()
         assert stage.owner.make([1.0]).values() == [1.0]
-    finally:
-        stage.close()
 
 
 def test_template_that_was_killed_is_a_fault_of_the_suite(own_template):
@@ -195,18 +176,15 @@ def test_template_that_was_killed_is_a_fault_of_the_suite(own_template):
 @pytest.fixture
 def joined(template):
     assert template.is_ready()
-    made = Template("reference", PRELOADED, template.address)
-    yield made
-    made.close()
-
-
-def owner_from(template):
-    return Stage("reference", PRELOADED, SPAWN, template)
+    with closing(Template("reference", PRELOADED, template.address)) as made:
+        yield made
 
 
 def test_owners_of_several_processes_are_forked_from_one_template(template, joined):
-    own, other = owner_from(template), owner_from(joined)
-    try:
+    with (
+        closing(owner_from(template)) as own,
+        closing(owner_from(joined)) as other,
+    ):
         assert [stage.owner.make([1.0]).values() for stage in (own, other)] == [[1]] * 2
         assert joined._process is None
         parents = {
@@ -216,33 +194,23 @@ def test_owners_of_several_processes_are_forked_from_one_template(template, join
         assert parents == {template._process.pid}, "of the supervisors of both"
         assert template.address in ledger.sockets(template._process.pid)
         assert template.address not in ledger.sockets(other.owner.pid)
-    finally:
-        other.close()
-        own.close()
 
 
 def test_template_goes_on_when_another_process_has_left(template, joined):
     assert joined.is_ready()
     joined.close()
     for _ in range(2):  # it has noticed when it forks the second one
-        stage = owner_from(template)
-        try:
+        with closing(owner_from(template)) as stage:
             assert stage.owner.make([1.0]).values() == [1]
-        finally:
-            stage.close()
 
 
 def test_template_of_another_process_that_has_gone_is_replaced(own_template):
     assert own_template.is_ready()
     joined = Template("reference", PRELOADED, own_template.address)
     own_template.close()
-    stage = owner_from(joined)
-    try:
+    with closing(joined), closing(owner_from(joined)) as stage:
         assert stage.owner.make([1.0]).values() == [1]
         assert joined._process is not None
-    finally:
-        stage.close()
-        joined.close()
 
 
 def test_template_ends_with_who_started_it_and_removes_its_folder(own_template):
@@ -365,13 +333,10 @@ def test_stage_does_without_a_template_that_cannot_be_used(importing):
     name, implementation = importing(line)
     name = f"{name}:conformance_adapter"
     template = Template(name, implementation)
-    stage = Stage(name, implementation, SPAWN, template)
-    try:
+    made = Stage(name, implementation, SPAWN, template)
+    with closing(template), closing(made) as stage:
         assert stage.owner.make([1.0]).values() == [1.0]
         assert template.why_not == why
-    finally:
-        stage.close()
-        template.close()
 
 
 def test_declaration_that_does_not_hold_is_a_problem_of_the_adapter(importing, capsys):

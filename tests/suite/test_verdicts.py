@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from sharedtensor_conformance.plugin import execution
 from sharedtensor_conformance.report.verdicts import Verdict
-from suites import NOTHING_LEFT
+from suites import NOTHING_LEFT, entry
 
 CASES = ("--clause=SHARE-3", "--case=test_share.py*")
 GRADS = "--case=test_grad.py*"
@@ -53,12 +53,8 @@ def test_profile_that_is_not_claimed_is_unsupported_and_listed(suite):
 
 
 def test_expected_deviation_is_tolerated_and_still_broken(suite):
-    expectations = suite.folder / "expected.toml"
-    expectations.write_text(
-        '[[expect]]\nclause = "SHARE-1"\noutcomes = ["fail"]\n'
-        'cause = "it copies"\ndate = 2026-11-21\n'
-    )
-    done = suite("--impl=miniatures:plain", TWO, f"--expectations={expectations}")
+    expectations = suite.expecting(entry("SHARE-1", cause="it copies"))
+    done = suite("--impl=miniatures:plain", TWO, expectations)
     assert done.status == 0
     assert "2 known" in done.text
     assert done.report.summary.clauses["SHARE-1"].verdict == "fail"

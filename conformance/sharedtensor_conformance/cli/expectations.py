@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from difflib import unified_diff
-from importlib.resources import as_file, files
 from pathlib import Path
 
 from sharedtensor_conformance.adapters.loader import IN_A_CHECKOUT, SHIPPED
@@ -21,6 +20,7 @@ from sharedtensor_conformance.report.expectations import (
     Expectations,
     ExpectationsError,
     load_expectations,
+    shipped,
 )
 from sharedtensor_conformance.report.expectations_update import (
     Update,
@@ -123,10 +123,8 @@ def _file_for(report: Report, given: str | None) -> Path:
         if stem != name and stem in {*SHIPPED, *IN_A_CHECKOUT}:
             raise WrongUse(f"{given} is for {stem!r}, but the report is of {name!r}")
         return Path(given)
-    shipped = files("sharedtensor_conformance.expectations").joinpath(f"{name}.toml")
-    with as_file(shipped) as path:
-        if path.is_file():
-            return path
+    if path := shipped(f"{name}.toml"):
+        return path
     raise WrongUse(
         f"no file of expectations is shipped for {name!r}: give one with --expectations"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from importlib.resources import as_file, files
+from contextlib import closing
 from pathlib import Path
 
 from sharedtensor_conformance.clauses import load_clauses
@@ -13,6 +13,7 @@ from sharedtensor_conformance.report.expectations import (
     Expectations,
     ExpectationsError,
     load_expectations,
+    shipped,
 )
 from sharedtensor_conformance.report.merge import MergeError, merge
 from sharedtensor_conformance.report.records import (
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(merged: Report, path: str) -> None:
     summary = merged.summary
     assert summary is not None
-    with ReportWriter(path) as writer:
+    with closing(ReportWriter(path)) as writer:
         writer.write(merged.run)
         for case in merged.cases:
             writer.write(case)
@@ -98,11 +99,10 @@ def _expectations_of(run: Run, given: str | None) -> Expectations:
     ]
     if path := given or next(iter(recorded), None):
         return load_expectations(Path(path), facts_of(run))
-    shipped = files("sharedtensor_conformance.expectations").joinpath(name)
-    with as_file(shipped) as file:
-        if not file.is_file():
-            raise WrongUse(f"{name} is not a shipped file: give it with --expectations")
-        return load_expectations(file, facts_of(run))
+    file = shipped(name)
+    if file is None:
+        raise WrongUse(f"{name} is not a shipped file: give it with --expectations")
+    return load_expectations(file, facts_of(run))
 
 
 def facts_of(run: Run) -> dict[str, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil, fsum, inf
 
 from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
@@ -50,6 +51,12 @@ class Batches:
         """Return the batch of a case; for a case that runs last, the first batch."""
         return self.numbers.get(case.id, 0)
 
+    def all_of(self, case: PlannedCase) -> Iterable[int]:
+        """Return the batches in which a case runs; all, if it runs last."""
+        if case.marking.runs_last:
+            return range(self.count(case.configuration))
+        return [self.number_of(case)]
+
 
 def batches_of(
     cases: Sequence[PlannedCase],
@@ -57,27 +64,40 @@ def batches_of(
     seconds: Callable[[PlannedCase], float],
     cause: Callable[[PlannedCase], Hashable | None],
 ) -> Batches:
-    """Return the batches of the cases that share processes.
-
-    The result depends only on the arguments, so that all workers compute the same.
+    """Return the batches for a run with so many workers.
 
     Args:
-        cases: the cases of a run.
+        cases: the cases of the run.
         workers: how many cases run at the same time.
         seconds: returns the expected duration of a case.
         cause: returns a key that the cases of one known deviation share, or None.
     """
-    sharing = [case for case in cases if case.shares_processes]
-    alone = sum(map(seconds, cases)) - sum(map(seconds, sharing))
-    units = _units(sharing, seconds, cause)
-    total = alone + sum(unit.seconds for one in units.values() for unit in one)
-    longest = max(total / (BATCHES_PER_WORKER * workers), MIN_BATCH_SECONDS)
+    shortest = MIN_BATCH_SECONDS if workers > 1 else inf
+    return divided(cases, BATCHES_PER_WORKER * workers, shortest, seconds, cause)
+
+
+def divided(
+    cases: Sequence[PlannedCase],
+    parts: int,
+    shortest: float,
+    seconds: Callable[[PlannedCase], float],
+    cause: Callable[[PlannedCase], Hashable | None] = lambda case: None,
+) -> Batches:
+    """Return batches of the cases that share processes.
+
+    A batch takes about as long as one of so many equal `parts` of all cases, and not
+    less than `shortest`. The result depends only on the arguments, in whatever order
+    the cases are, so that all workers and machines compute the same.
+    """
+    units = _units([case for case in cases if case.shares_processes], seconds, cause)
+    alone = [seconds(case) for case in cases if not case.shares_processes]
+    whole = {name: fsum(unit.seconds for unit in some) for name, some in units.items()}
+    longest = max(fsum([*alone, *whole.values()]) / parts, shortest)
     found = Batches({}, {})
     for configuration, its_units in units.items():
-        whole = sum(unit.seconds for unit in its_units)
-        count = 1 if workers == 1 else max(1, -int(-whole // longest))
+        count = max(1, ceil(whole[configuration] / longest))
         taken = found.seconds[configuration] = [0.0] * count
-        for unit in sorted(its_units, key=lambda one: (-one.seconds, one.ids[0])):
+        for unit in its_units:
             number = taken.index(min(taken))
             taken[number] += unit.seconds
             found.numbers.update(dict.fromkeys(unit.ids, number))
@@ -97,7 +117,7 @@ def _units(
     seconds: Callable[[PlannedCase], float],
     cause: Callable[[PlannedCase], Hashable | None],
 ) -> dict[str, list[_Unit]]:
-    """Return the units of each configuration, by its id."""
+    """Return the units of each configuration, the longest first, by its id."""
     groups: defaultdict[str, defaultdict[Hashable, list[PlannedCase]]]
     groups = defaultdict(lambda: defaultdict(list))
     for case in cases:
@@ -105,9 +125,12 @@ def _units(
         if not case.marking.runs_last:
             of_configuration[cause(case) or case.id].append(case)
     return {
-        configuration: [
-            _Unit(tuple(case.id for case in group), min(map(seconds, group)))
-            for group in of_configuration.values()
-        ]
+        configuration: sorted(
+            (
+                _Unit(tuple(sorted(c.id for c in group)), min(map(seconds, group)))
+                for group in of_configuration.values()
+            ),
+            key=lambda unit: (-unit.seconds, unit.ids),
+        )
         for configuration, of_configuration in groups.items()
     }

@@ -1,22 +1,22 @@
-"""Assigns the cases of a run to batches, in the controller and workers of pytest-xdist.
+"""The batches of a run under pytest-xdist, in its controller and in each worker.
 
 All of them compute the same batches, because they use the same plan and durations.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable
 
 import pytest
 
-from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.plugin.batches import Batches, batches_of
-from sharedtensor_conformance.plugin.cases import BATCH, batch_in_nodeid, case_id
-from sharedtensor_conformance.plugin.enumeration import Axis, PlannedCase, id_in_report
-from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
-from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
+from sharedtensor_conformance.plugin.enumeration import (
+    PlannedCase,
+    batch_in_nodeid,
+    id_in_report,
+)
+from sharedtensor_conformance.plugin.plan import durations_of, plan_of
+from sharedtensor_conformance.plugin.state import RUNNER
 
 GROUPS = pytest.StashKey["Groups"]()
 
@@ -31,9 +31,8 @@ class Groups:
 
     def __init__(self, config: pytest.Config, workers: int) -> None:
         runner = config.stash[RUNNER]
-        implementation = runner.implementation
-        self.plan: Plan = plan_of(config, config.stash[SELECTION], implementation)
-        self._seconds = durations_of(config, implementation).seconds
+        self._chosen = plan_of(config).chosen
+        self._seconds = durations_of(config).seconds
 
         def cause(case: PlannedCase) -> Hashable | None:
             if runner.all_cases:
@@ -41,7 +40,7 @@ class Groups:
             known = runner.known.entry_keys(case.as_case(), case.configuration.id)
             return known[0] if known else None
 
-        cases = list(self.plan.chosen.values())
+        cases = list(self._chosen.values())
         self.batches: Batches = batches_of(cases, workers, self._seconds, cause)
 
     def name(self, nodeid: str) -> str:
@@ -71,25 +70,8 @@ class Groups:
         case = self._planned(nodeid)
         return 0.0 if case is None else self._seconds(case)
 
-    def in_order(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """Return the cases, those of the longest batch first.
-
-        The batch number of each case is stored in its item.
-        """
-        for item in items:
-            case = self.plan.chosen[case_id(item)]
-            if case.shares_processes:
-                item.stash[BATCH] = self._number(case, item.nodeid)
-        groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-        for item in items:
-            groups[self.name(item.nodeid)].append(item)
-        longest_first = sorted(
-            groups.values(), key=lambda group: -self.seconds(group[0].nodeid)
-        )
-        return [item for group in longest_first for item in group]
-
     def _planned(self, nodeid: str) -> PlannedCase | None:
-        return self.plan.chosen.get(id_in_report(nodeid))
+        return self._chosen.get(id_in_report(nodeid))
 
     def _number(self, case: PlannedCase, nodeid: str) -> int:
         named = batch_in_nodeid(nodeid)
@@ -107,20 +89,3 @@ def workers_of(config: pytest.Config) -> int:
     """Return the number of xdist workers if this process is a worker, else 0."""
     count: int = getattr(config, "workerinput", {}).get("workercount", 0)
     return count
-
-
-def in_each_batch(
-    config: pytest.Config, marking: Marking, axis: Axis
-) -> tuple[Sequence[Sequence[Any]], list[str]]:
-    """Return the rows and ids of an axis; for cases that run last, for each batch."""
-    workers = workers_of(config)
-    if not (workers and marking.runs_last and "configuration" in axis.names):
-        return axis.rows, axis.ids
-    batches = groups_of(config, workers).batches
-    place = axis.names.index("configuration")
-    found = [
-        (row, f"{id}@{number}" if number else id)
-        for id, row in zip(axis.ids, axis.rows, strict=True)
-        for number in range(batches.count(row[place]))
-    ]
-    return [row for row, _ in found], [id for _, id in found]

@@ -1,121 +1,100 @@
-"""Makes pytest's cases from the tests: parameters, selection and order."""
+"""Makes pytest's items from the planned cases, and orders them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.harness.case.axes import Configuration
-from sharedtensor_conformance.harness.case.marking import Marking
-from sharedtensor_conformance.plugin.batching import (
-    groups_of,
-    in_each_batch,
-    workers_of,
-)
-from sharedtensor_conformance.plugin.cases import (
-    case_id,
-    configuration_of,
-    marking_of,
-)
-from sharedtensor_conformance.plugin.enumeration import (
-    axes_of,
-    selected_configurations,
-)
+from sharedtensor_conformance.harness.case.marking import marking_of
+from sharedtensor_conformance.plugin.batching import groups_of, workers_of
+from sharedtensor_conformance.plugin.cases import CaseItem
+from sharedtensor_conformance.plugin.enumeration import PlannedCase, name_in_batch
 from sharedtensor_conformance.plugin.known_deviations import EntryKey, cheapest_first
-from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
-from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
-
-INDIRECT_AXES = ("configuration", "direction")
-"""Axes whose values a test gets through a fixture."""
-
-
-# From tests to cases
+from sharedtensor_conformance.plugin.plan import durations_of, plan_of
+from sharedtensor_conformance.plugin.state import RUNNER
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(
     collector: pytest.Module, obj: Any
 ) -> list[pytest.Item] | None:
-    """Skip tests without a chosen case before pytest makes cases from them."""
+    """Return an item for each chosen case of a test, in each of its batches."""
     if marking_of(obj) is None:
         return None
-    plan = _plan(collector.config)
-    return None if f"{collector.path.name}::{obj.__name__}" in plan.tests else []
+    test = f"{collector.path.name}::{obj.__name__}"
+    return [
+        CaseItem.from_parent(
+            collector,
+            name=name_in_batch(case.id.partition("::")[2], batch),
+            planned=case,
+            function=obj,
+            batch=batch,
+        )
+        for case in plan_of(collector.config).cases_of(test)
+        for batch in _batches(collector.config, case)
+    ]
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize a test with its axes."""
-    marking = marking_of(metafunc.function)
-    if marking is None:
-        return
-    if "configuration" not in metafunc.fixturenames:
-        metafunc.fixturenames.append("configuration")
-    configurations = _configurations(metafunc.config, marking)
-    implementation = metafunc.config.stash[RUNNER].implementation
-    for axis in axes_of(metafunc.function, marking, configurations, implementation):
-        indirect = [name for name in axis.names if name in INDIRECT_AXES]
-        rows, ids = in_each_batch(metafunc.config, marking, axis)
-        metafunc.parametrize(axis.names, rows, ids=ids, indirect=indirect)
-
-
-def _configurations(config: pytest.Config, marking: Marking) -> list[Configuration]:
-    implementation = config.stash[RUNNER].implementation
-    return selected_configurations(marking, implementation, config.stash[SELECTION])
-
-
-def _plan(config: pytest.Config) -> Plan:
-    return plan_of(config, config.stash[SELECTION], config.stash[RUNNER].implementation)
-
-
-# From cases to a run
+def _batches(config: pytest.Config, case: PlannedCase) -> Iterator[int]:
+    """Yield the batches in which a case runs; without workers there is one."""
+    workers = workers_of(config)
+    yield from groups_of(config, workers).batches.all_of(case) if workers else [0]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Keep the selected cases and order them by configuration.
+    """Order the cases by configuration; under xdist, the longest batch is first.
 
     In each configuration, cases that are marked to run last are at the end. The hook
     runs after the same hook of other plugins, for example one that shuffles tests.
     """
-    markings = {item: marking_of(getattr(item, "function", None)) for item in items}
-    others = [item for item in items if not markings[item]]
-    marked = [(item, marking) for item, marking in markings.items() if marking]
-    plan = _plan(config)
-    if unknown := {case_id(item) for item, _ in marked} - plan.known:
-        raise RuntimeError(f"pytest has cases that were not planned: {min(unknown)}")
-    marked = [one for one in marked if case_id(one[0]) in plan.chosen]
-    groups = [configuration_of(item).id for item, _ in marked]
-    order = {id: place for place, id in enumerate(dict.fromkeys(groups))}
-    marked.sort(key=lambda one: (order[configuration_of(one[0]).id], one[1].runs_last))
-    marked = _known_deviations_first(config, marked)
-    ordered = [item for item, _ in marked]
+    cases = [item for item in items if isinstance(item, CaseItem)]
+    others = [item for item in items if not isinstance(item, CaseItem)]
+    by_configuration: defaultdict[str, list[CaseItem]] = defaultdict(list)
+    for item in cases:
+        by_configuration[item.planned.configuration.id].append(item)
+    ordered = [
+        item
+        for group in by_configuration.values()
+        for item in sorted(group, key=lambda one: one.planned.marking.runs_last)
+    ]
+    ordered = _known_deviations_first(config, ordered)
     if workers := workers_of(config):
-        ordered = groups_of(config, workers).in_order(ordered)
-    items[:] = ordered + others
+        ordered = _longest_batch_first(config, workers, ordered)
+    items[:] = [*ordered, *others]
+
+
+def _longest_batch_first(
+    config: pytest.Config, workers: int, cases: list[CaseItem]
+) -> list[CaseItem]:
+    groups = groups_of(config, workers)
+    by_name: defaultdict[str, list[CaseItem]] = defaultdict(list)
+    for item in cases:
+        by_name[groups.name(item.nodeid)].append(item)
+    longest_first = sorted(
+        by_name.values(), key=lambda group: -groups.seconds(group[0].nodeid)
+    )
+    return [item for group in longest_first for item in group]
 
 
 def _known_deviations_first(
-    config: pytest.Config, marked: list[tuple[pytest.Item, Marking]]
-) -> list[tuple[pytest.Item, Marking]]:
+    config: pytest.Config, cases: list[CaseItem]
+) -> list[CaseItem]:
     """Move the cheapest case of each known deviation before the others of it."""
     runner = config.stash[RUNNER]
     if runner.all_cases:
-        return marked
+        return cases
 
-    def entry_keys(one: tuple[pytest.Item, Marking]) -> list[EntryKey]:
-        item, marking = one
-        where = configuration_of(item)
-        if where.why_not or marking.runs_last:
+    def entry_keys(item: CaseItem) -> list[EntryKey]:
+        planned, where = item.planned, item.planned.configuration
+        if where.why_not or planned.marking.runs_last:
             return []
-        return runner.known.entry_keys(plan.chosen[case_id(item)].as_case(), where.id)
+        return runner.known.entry_keys(planned.as_case(), where.id)
 
-    plan = plan_of(config, config.stash[SELECTION], runner.implementation)
-    durations = durations_of(config, runner.implementation)
-
-    def cost(one: tuple[pytest.Item, Marking]) -> float:
-        return durations.seconds(plan.chosen[case_id(one[0])])
-
-    return cheapest_first(marked, entry_keys, cost)
+    durations = durations_of(config)
+    return cheapest_first(cases, entry_keys, lambda one: durations.seconds(one.planned))

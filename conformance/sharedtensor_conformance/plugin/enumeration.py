@@ -1,8 +1,8 @@
-"""Enumerates the cases of the suite without pytest's collection.
+"""Enumerates the cases of the suite, before and without pytest's collection.
 
 Sharding, and the check whether pytest deselected cases, need all cases: also if pytest
 collects only some of them, and in the controller of xdist, which collects nothing.
-pytest gets its cases from the same axes.
+pytest's items are made from them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -27,8 +28,7 @@ from sharedtensor_conformance.harness.case.axes import (
     kinds_of,
     layouts_of,
 )
-from sharedtensor_conformance.harness.case.marking import Marking
-from sharedtensor_conformance.plugin.cases import BATCH_SUFFIX, marking_of
+from sharedtensor_conformance.harness.case.marking import Marking, marking_of
 from sharedtensor_conformance.plugin.matrix import (
     Selection,
     configurations,
@@ -38,8 +38,14 @@ from sharedtensor_conformance.plugin.matrix import (
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
-DIRECTED_FIXTURES = frozenset({"sender", "receiver"})
-"""The fixtures that need the axis ``direction``."""
+DIRECTED = frozenset({"sender", "receiver"})
+"""The parameters that need the axis ``direction``."""
+
+Row = dict[str, Any]
+"""The values of a case on some axes, by their names."""
+
+_BATCH = re.compile(r"@(\d+)\]$")
+"""The end of pytest's name of a case that also runs in another batch."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,14 @@ class PlannedCase:
         test: the test's file and name.
         marking: the test's clauses and other properties, from its decorator.
         configuration: the configuration in which it runs.
-        axes: its values on the other axes, as in reports.
+        values: its value on each axis, among them the configuration.
     """
 
     id: str
     test: str
     marking: Marking
     configuration: Configuration
-    axes: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shares_processes(self) -> bool:
@@ -77,44 +83,19 @@ class PlannedCase:
         )
 
     def _recorded_axes(self) -> dict[str, str]:
-        where, found = self.configuration, dict(self.axes)
+        where = self.configuration
+        found = {name: _id(value) for name, value in self.values.items()}
+        found.pop("configuration", None)
         if not where.why_not:
             found["strategy"] = where.strategy
             found["start_method"] = where.start_method
         return found
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Parameters of a test that vary together: their names, and rows of values."""
-
-    names: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
-
-    @property
-    def ids(self) -> list[str]:
-        """The part of a case id for each row."""
-        return ["-".join(map(_id, row)) for row in self.rows]
-
-    def of(self, row: Sequence[Any]) -> dict[str, str]:
-        """Return the values of a row by name, as in reports."""
-        named = zip(self.names, row, strict=True)
-        return {name: _id(value) for name, value in named if name != "configuration"}
-
-
 def _id(value: Any) -> str:
     if isinstance(value, Configuration):
         return value.id
     return value if isinstance(value, str) else str(value.name)
-
-
-def selected_configurations(
-    marking: Marking, implementation: Implementation, selection: Selection
-) -> list[Configuration]:
-    """Return the configurations of a test; none if it is not selected."""
-    if not _selects(selection, marking):
-        return []
-    return configurations(marking, implementation, selection)
 
 
 def _selects(selection: Selection, marking: Marking) -> bool:
@@ -128,31 +109,41 @@ def _selects(selection: Selection, marking: Marking) -> bool:
     return not selection.profiles or bool(profiles & set(selection.profiles))
 
 
-def axes_of(
+def _axes_of(
     function: Callable[..., Any],
     marking: Marking,
     configurations: list[Configuration],
     implementation: Implementation,
-) -> list[Axis]:
-    """Return the axes of a test, in order, without its own ``parametrize`` marks."""
+) -> Iterator[list[Row]]:
+    """Yield the axes of a test, in order; some of them vary together."""
     names = set(inspect.signature(function).parameters)
-    if names & DIRECTED_FIXTURES:
+    if names & DIRECTED:
         names.add("direction")
     axes: dict[str, Sequence[Any]] = {"configuration": configurations}
     for name, values in _values_of_axes(implementation).items():
         if name in names:
             axes[name] = values[:1] if configurations[0].why_not else values
+    absent = list(_absent_views(axes, implementation))
     if marking.pairwise:
         # Only declared kinds of views. Each pair of values has to occur in a row.
-        return [Axis(tuple(axes), pairwise(list(axes.values())))]
-    if absent := list(_absent_views(axes, implementation)):
-        return [Axis(tuple(axes), [*product(*axes.values()), *absent])]
-    return [Axis((name,), [[one] for one in values]) for name, values in axes.items()]
+        yield [_row(axes, values) for values in pairwise(list(axes.values()))]
+    elif absent:
+        yield [*(_row(axes, values) for values in product(*axes.values())), *absent]
+    else:
+        yield from ([{name: one} for one in values] for name, values in axes.items())
+    for mark in getattr(function, "pytestmark", []):
+        if mark.name == "parametrize":
+            name, values = mark.args
+            yield [{name: value} for value in values]
+
+
+def _row(names: Iterable[str], values: Iterable[Any]) -> Row:
+    return dict(zip(names, values, strict=True))
 
 
 def _absent_views(
     axes: Mapping[str, Sequence[Any]], implementation: Implementation
-) -> Iterator[list[Any]]:
+) -> Iterator[Row]:
     """Yield a row for each layout that needs a kind of view that is not claimed.
 
     Layouts with negative strides are left out, because few libraries have such views.
@@ -164,7 +155,7 @@ def _absent_views(
             why = f"the kind of view {kind!r} is not claimed"
             place = Configuration("", "", why_not=why, unsupported=True)
             first = {name: values[0] for name, values in axes.items()}
-            yield [*(first | {"configuration": place, "layout": layout}).values()]
+            yield first | {"configuration": place, "layout": layout}
 
 
 def _values_of_axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
@@ -189,10 +180,20 @@ def all_cases(
         assert marking is not None
         if selection.cases and not any(may_match(test, one) for one in selection.cases):
             continue
-        chosen = selected_configurations(marking, implementation, selection)
-        if chosen:
-            axes = axes_of(function, marking, chosen, implementation)
-            yield from _cases_of(test, function, axes)
+        if not _selects(selection, marking):
+            continue
+        if chosen := configurations(marking, implementation, selection):
+            axes = _axes_of(function, marking, chosen, implementation)
+            yield from _cases_of(test, marking, axes)
+
+
+def _cases_of(
+    test: str, marking: Marking, axes: Iterable[list[Row]]
+) -> Iterator[PlannedCase]:
+    for rows in product(*axes):
+        values = {name: value for row in rows for name, value in row.items()}
+        id = f"{test}[{'-'.join(map(_id, values.values()))}]"
+        yield PlannedCase(id, test, marking, values["configuration"], values)
 
 
 @cache
@@ -207,13 +208,24 @@ def suite_tests() -> tuple[tuple[str, Callable[..., Any]], ...]:
     )
 
 
+def name_in_batch(name: str, batch: int) -> str:
+    """Return pytest's name of a case that runs in each batch."""
+    return f"{name.removesuffix(']')}@{batch}]" if batch else name
+
+
+def batch_in_nodeid(nodeid: str) -> int | None:
+    """Return the batch number in a node id, or None if there is none."""
+    found = _BATCH.search(nodeid)
+    return int(found[1]) if found else None
+
+
 def id_in_report(nodeid: str) -> str:
     """Return the case id that reports use, for pytest's `nodeid`.
 
     A node id has no file if pytest was given a module outside its root folder.
     """
     path, mark, rest = nodeid.partition("::")
-    case = BATCH_SUFFIX.sub("", rest)
+    case = _BATCH.sub("]", rest)
     file = PurePosixPath(path).name or _files().get(case.partition("[")[0], "")
     return f"{file}{mark}{case}"
 
@@ -228,28 +240,3 @@ def _tests_in(module: str) -> Iterator[Callable[..., Any]]:
     for name, value in vars(importlib.import_module(module)).items():
         if name.startswith("test_") and marking_of(value):
             yield value
-
-
-def _cases_of(
-    test: str, function: Callable[..., Any], axes: list[Axis]
-) -> Iterator[PlannedCase]:
-    marking = marking_of(function)
-    assert marking is not None
-    first, *others = (*axes, *_own_axes(function))
-    place = first.names.index("configuration")
-    tails = list(product(*(zip(axis.ids, axis.rows, strict=True) for axis in others)))
-    for head, row in zip(first.ids, first.rows, strict=True):
-        for tail in tails:
-            said = first.of(row)
-            for axis, (_, values) in zip(others, tail, strict=True):
-                said |= axis.of(values)
-            id = f"{test}[{'-'.join([head, *(id for id, _ in tail)])}]"
-            yield PlannedCase(id, test, marking, row[place], said)
-
-
-def _own_axes(function: Callable[..., Any]) -> Iterator[Axis]:
-    """Yield an axis for each ``parametrize`` mark of a test."""
-    for mark in getattr(function, "pytestmark", []):
-        if mark.name == "parametrize":
-            name, values = mark.args
-            yield Axis((name,), [[value] for value in values])

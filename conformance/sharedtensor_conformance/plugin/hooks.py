@@ -1,14 +1,13 @@
-"""The main hooks of the pytest plugin: configures a run and runs each case.
+"""The main hooks of the pytest plugin: configures a run, and ends it.
 
 ``conftest.py`` loads this module, or ``entry.py`` if the suite is installed. This
-module loads the options, the collection and the fixtures. It does not depend on the
-pytest settings of the project in which the suite runs, and it does not import the
+module loads the options, the collection and the progress line. It does not depend on
+the pytest settings of the project in which the suite runs, and it does not import the
 implementation.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,22 +19,23 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapter_trial import inspection
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.harness.case import in_flight
-from sharedtensor_conformance.plugin.cases import batch_of, case_id, marking_of
 from sharedtensor_conformance.plugin.options import selection_of
-from sharedtensor_conformance.plugin.plan import durations_of, plan_of
+from sharedtensor_conformance.plugin.plan import durations_of
 from sharedtensor_conformance.plugin.recorder import Recorder
-from sharedtensor_conformance.plugin.runner import PreparedCase, Runner
+from sharedtensor_conformance.plugin.runner import Runner
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
 from sharedtensor_conformance.plugin.stages import Stages
-from sharedtensor_conformance.plugin.state import RECORDER, RUNNER, SELECTION
+from sharedtensor_conformance.plugin.state import (
+    IMPLEMENTATION,
+    RECORDER,
+    RUNNER,
+    SELECTION,
+)
 from sharedtensor_conformance.plugin.watchdog import case_limit
-from sharedtensor_conformance.report.records import Case
-from sharedtensor_conformance.report.verdicts import Verdict
 
 pytest_plugins = [
     "sharedtensor_conformance.plugin.options",
     "sharedtensor_conformance.plugin.collection",
-    "sharedtensor_conformance.plugin.fixtures",
     "sharedtensor_conformance.plugin.progress",
 ]
 
@@ -58,19 +58,20 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     if worker is None:
         _configure_controller(config)
-    else:
-        _configure(config, worker[SHARED_DATA_KEY], _stages(worker[SHARED_DATA_KEY]))
+        return
+    shared = worker[SHARED_DATA_KEY]
+    _store(config, Implementation.from_data(shared["implementation"]))
+    _make_runner(config, shared, _stages(config, shared))
 
 
 def _configure_controller(config: pytest.Config) -> None:
     """Load the adapter, run the smoke test and start recording, for all workers."""
     implementation = _load_description(config)
-    selection = selection_of(config, implementation)
-    recorder = Recorder(config, implementation, selection)
-    config.stash[RECORDER] = recorder
+    _store(config, implementation)
+    config.stash[RECORDER] = recorder = Recorder(config)
     config.pluginmanager.register(recorder, "conformance-recorder")
     if config.option.timings:
-        durations_of(config, implementation)  # to report a usage error early
+        durations_of(config)  # to report a usage error early
     shared = {
         "name": config.option.impl,
         "implementation": implementation.as_data(),
@@ -78,16 +79,16 @@ def _configure_controller(config: pytest.Config) -> None:
         "blocked": "",
         "template": "",
     }
-    stages = _stages(shared)
+    stages = _stages(config, shared)
     if not config.option.collectonly:
-        found = run_smoke_test(stages, selection, _limit_of(config, implementation))
+        found = run_smoke_test(stages, config.stash[SELECTION], _limit_of(config))
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
         recorder.why_not_preloaded = stages.template.why_not
     if config.getoption("dist", "no") != "no":
         stages.retire()  # workers start their own processes, but share the template
         shared["template"] = stages.template.address
-    _configure(config, shared, stages)
-    if config.option.tbstyle == "auto" and not selection.cases:
+    _make_runner(config, shared, stages)
+    if config.option.tbstyle == "auto" and not config.option.case:
         config.option.tbstyle = "no"  # the end of the run shows what is broken
     if config.option.reportchars == "fE":  # pytest's default
         config.option.reportchars = ""
@@ -117,15 +118,17 @@ def _load_description(config: pytest.Config) -> Implementation:
     return replace(declared, patience=timeout) if timeout else declared
 
 
-def _stages(shared: dict[str, Any]) -> Stages:
-    implementation = Implementation.from_data(shared["implementation"])
-    return Stages(shared["name"], implementation, shared["template"])
-
-
-def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) -> None:
-    """Set up the selection and the runner, in the controller and in each worker."""
-    implementation = stages.implementation
+def _store(config: pytest.Config, implementation: Implementation) -> None:
+    config.stash[IMPLEMENTATION] = implementation
     config.stash[SELECTION] = selection_of(config, implementation)
+
+
+def _stages(config: pytest.Config, shared: dict[str, Any]) -> Stages:
+    return Stages(shared["name"], config.stash[IMPLEMENTATION], shared["template"])
+
+
+def _make_runner(config: pytest.Config, shared: dict[str, Any], stages: Stages) -> None:
+    """Make the runner, in the controller and in each worker."""
     config.stash[RUNNER] = Runner(
         stages,
         blocked=shared["blocked"],
@@ -133,15 +136,15 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
         strict=bool(config.getoption("strict")),
         all_cases=bool(config.option.all_cases or config.option.case),
         repeats=not config.option.no_repetition,
-        limit=_limit_of(config, implementation),
-        usual_seconds=durations_of(config, implementation).seconds,
+        limit=_limit_of(config),
+        usual_seconds=durations_of(config).seconds,
         stderr=_real_stderr(config),
     )
     config._conformance_shared = shared  # type: ignore[attr-defined]
 
 
-def _limit_of(config: pytest.Config, implementation: Implementation) -> float:
-    return float(config.option.case_limit or case_limit(implementation))
+def _limit_of(config: pytest.Config) -> float:
+    return float(config.option.case_limit or case_limit(config.stash[IMPLEMENTATION]))
 
 
 def _tell(config: pytest.Config, sentence: str) -> None:
@@ -195,41 +198,3 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End all processes."""
     if runner := config.stash.get(RUNNER, None):
         runner.close()
-
-
-# Running
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a case, and report its verdict to pytest as an outcome."""
-    marking = marking_of(pyfuncitem.function)
-    if marking is None:
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
-
-    def test() -> None:
-        if "bystander" in arguments:  # before there are tensors that it could inherit
-            arguments["bystander"].ensure_started()
-        pyfuncitem.obj(**arguments)
-
-    config = pyfuncitem.config
-    runner = config.stash[RUNNER]
-    plan = plan_of(config, config.stash[SELECTION], runner.implementation)
-    planned = plan.chosen[case_id(pyfuncitem)]
-    case = runner.run(PreparedCase(planned, test, batch_of(pyfuncitem)))
-    pyfuncitem.user_properties.append(("case", json.dumps(case.as_data())))
-    _report_to_pytest(case, runner.decides(case))
-    return True
-
-
-def _report_to_pytest(case: Case, decides: bool) -> None:
-    said = f"{case.verdict}: {case.evidence}"
-    if case.verdict in (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.NOT_RUN):
-        pytest.skip(said)
-    if case.verdict is Verdict.PASS:
-        return
-    if decides:
-        pytest.fail(said, pytrace=False)
-    pytest.xfail(case.cause or said)

@@ -6,24 +6,17 @@ no other clauses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from sharedtensor_conformance.harness.case.axes import Configuration
-from sharedtensor_conformance.harness.case.marking import Marking
-
-Case = TypeVar("Case")
+from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
 MAX_CLAUSES = 4
 """A case that cites more clauses than this is chosen only if no other case is left."""
 
 
 def one_per_clause(
-    cases: Sequence[Case],
-    marking_of: Callable[[Case], Marking],
-    configuration_of: Callable[[Case], Configuration],
-    required: Sequence[str] = (),
-) -> list[Case]:
+    cases: Sequence[PlannedCase], required: Sequence[str] = ()
+) -> list[PlannedCase]:
     """Return one case for each clause that the cases cite, in their order.
 
     A chosen case counts for all clauses that it cites. Of the cases of a clause, the
@@ -32,29 +25,23 @@ def one_per_clause(
     cite few clauses are preferred.
 
     Args:
-        cases: objects of any type that represent cases.
-        marking_of: returns the test's clauses and other properties of a case.
-        configuration_of: returns the configuration of a case.
+        cases: the cases to choose from.
         required: the clauses that need a case; empty means all of them.
     """
-
-    def cost(place: int) -> tuple[bool, bool, bool, int]:
-        marking, where = marking_of(cases[place]), configuration_of(cases[place])
-        forks = where.start_method == "fork"
-        return (
-            bool(where.why_not),
-            not forks,
-            marking.isolated
-            or marking.may_corrupt
-            or len(marking.clauses) > MAX_CLAUSES,
-            place,
-        )
-
-    chosen: set[int] = set()
+    chosen: set[str] = set()
     represented: set[str] = set()
-    for place in sorted(range(len(cases)), key=cost):
-        cited = set(marking_of(cases[place]).clauses)
+    for case in sorted(cases, key=_cost):
+        cited = set(case.marking.clauses)
         if new := (cited & set(required or cited)) - represented:
             represented |= new
-            chosen.add(place)
-    return [cases[place] for place in sorted(chosen)]
+            chosen.add(case.id)
+    return [case for case in cases if case.id in chosen]
+
+
+def _cost(case: PlannedCase) -> tuple[bool, bool, bool]:
+    marking, where = case.marking, case.configuration
+    return (
+        bool(where.why_not),
+        where.start_method != "fork",
+        marking.isolated or marking.may_corrupt or len(marking.clauses) > MAX_CLAUSES,
+    )

@@ -175,7 +175,7 @@ class Progress:
         left = clock.left(time.monotonic() - self._began)
         parts = [
             str(self.clauses),
-            f"{len(cases)} of {self.recorder.planned} cases",
+            f"{len(cases)} of {len(self.recorder.awaited)} cases",
             f"{format_duration(left)} left",
             _listed(self._running.values()),
         ]
@@ -184,7 +184,7 @@ class Progress:
     def _clock(self) -> TimeEstimate:
         if self.clock is None:
             config, awaited = self.recorder.config, self.recorder.awaited
-            durations = durations_of(config, self.recorder.implementation)
+            durations = durations_of(config)
             seconds = {id: durations.seconds(case) for id, case in awaited.items()}
             workers = config.getoption("numprocesses", None) or 1
             self.clock = TimeEstimate(seconds, workers)

@@ -17,11 +17,9 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.plugin.cases import is_case
+from sharedtensor_conformance.plugin.cases import CaseItem
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
-from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.parts import Parts, case_in
 from sharedtensor_conformance.plugin.plan import plan_of
 from sharedtensor_conformance.plugin.run_record import (
@@ -29,6 +27,7 @@ from sharedtensor_conformance.plugin.run_record import (
     now,
     run_record,
 )
+from sharedtensor_conformance.plugin.state import IMPLEMENTATION
 from sharedtensor_conformance.report.expectations import (
     ExpectationsError,
     load_expectations,
@@ -68,18 +67,11 @@ def uninterrupted() -> Iterator[None]:
 class Recorder:
     """Collects the cases of a run."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        implementation: Implementation,
-        selection: Selection,
-    ) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.implementation = implementation
-        self.selection = selection
-        self.expectations_file = expectations_file(config, implementation)
+        self.implementation = config.stash[IMPLEMENTATION]
+        self.expectations_file = expectations_file(config)
         self.cases: list[Case] = []
-        self.planned = -1
         self.parts = Parts()
         self.awaited: dict[str, PlannedCase] = {}
         self.started = time.monotonic()
@@ -117,22 +109,18 @@ class Recorder:
         pytest may have deselected planned cases, and may have collected tests that do
         not belong to the suite.
         """
-        plan = plan_of(self.config, self.selection, self.implementation)
         self.parts.expect(nodeids)
-        found = self.parts.awaited
-        awaited = {id: case for id, case in plan.chosen.items() if id in found}
-        if self.planned >= 0 or self.config.option.collectonly or not awaited:
+        found, chosen = self.parts.awaited, plan_of(self.config).chosen
+        awaited = {id: case for id, case in chosen.items() if id in found}
+        if self.run or self.config.option.collectonly or not awaited:
             return
-        self.awaited, self.planned = awaited, len(awaited)
+        self.awaited = awaited
         self.run = run_record(
             self.config,
-            self.implementation,
-            self.selection,
-            plan,
             expectations=self.expectations_file,
             carried_over=self.expected.carried_over_to(self.implementation.version),
             private_shm=self.private_shm,
-            planned=self.planned,
+            planned=len(awaited),
         )
         self.writer.write(self.run)
 
@@ -172,7 +160,8 @@ class Recorder:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note which results to expect."""
-        self.begin(item.nodeid for item in session.items if is_case(item))
+        cases = (item for item in session.items if isinstance(item, CaseItem))
+        self.begin(item.nodeid for item in cases)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
@@ -194,14 +183,14 @@ class Recorder:
         _silence_hypothesis(self.config.pluginmanager)
         if self.config.option.collectonly:
             return
-        if self.planned < 0:
+        if self.run is None:
             self.empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
             session.exitstatus = STATUS_NOTHING_SELECTED if self.empty else exitstatus
             return
         self.stopped = str(session.shouldfail or session.shouldstop or self.stopped)
         for case in self.parts.incomplete_broken():
             self.add(case)
-        self.summary = self._summarise()
+        self.summary = self._summarise(self.run)
         self.writer.write(self.summary)
         self.writer.close()
         # With workers, pytest reports a stop after failures as an interruption.
@@ -209,14 +198,13 @@ class Recorder:
         if ended or self.stopped.startswith("stopping after"):
             session.exitstatus = self.summary.exit_status or self.failed_elsewhere
 
-    def _summarise(self) -> Summary:
-        assert self.run is not None
-        selection, version = self.run.selection, self.implementation.version
+    def _summarise(self, run: Run) -> Summary:
+        version, is_full = self.implementation.version, run.selection.full
         return judge(
-            self.run,
+            run,
             self.cases,
             load_clauses(),
-            stale=self.expected.stale(self.cases, version) if selection.full else (),
+            stale=self.expected.stale(self.cases, version) if is_full else (),
             finished=now(),
             seconds=round(time.monotonic() - self.started, 3),
             stopped=self.stopped,
@@ -238,7 +226,7 @@ class Recorder:
             terminalreporter.write_line(end)
 
     def _why_empty(self) -> str:
-        plan = plan_of(self.config, self.selection, self.implementation)
+        plan = plan_of(self.config)
         if plan.shard and plan.shard.cases and not plan.chosen:
             return (
                 f"the shard {plan.shard} is empty: the selection has only "

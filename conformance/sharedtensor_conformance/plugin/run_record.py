@@ -7,20 +7,20 @@ import platform
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
 
 from sharedtensor_conformance import __version__
-from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.plugin import cuda_facts
 from sharedtensor_conformance.plugin.entry import PACKAGE, names_the_suite
 from sharedtensor_conformance.plugin.matrix import Selection
 from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
-from sharedtensor_conformance.plugin.plan import Plan
+from sharedtensor_conformance.plugin.plan import plan_of
+from sharedtensor_conformance.plugin.state import IMPLEMENTATION, SELECTION
 from sharedtensor_conformance.report import records
+from sharedtensor_conformance.report.expectations import shipped
 
 LIMIT_OPTIONS = ("--patience", "--case-limit", "--histories", "--history-seed")
 """The options with a number that verdicts may depend on."""
@@ -31,34 +31,30 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def expectations_file(
-    config: pytest.Config, implementation: Implementation
-) -> str | None:
+def expectations_file(config: pytest.Config) -> str | None:
     """Return the file of known deviations, if there is one."""
     if config.option.no_expectations:
         return None
     if given := config.option.expectations:
         return str(given)
-    shipped = files("sharedtensor_conformance.expectations")
-    with as_file(shipped.joinpath(f"{implementation.name}.toml")) as path:
-        return str(path) if path.is_file() else None
+    path = shipped(f"{config.stash[IMPLEMENTATION].name}.toml")
+    return str(path) if path else None
 
 
 def run_record(
     config: pytest.Config,
-    implementation: Implementation,
-    selection: Selection,
-    plan: Plan,
     *,
     expectations: str | None,
     carried_over: str,
     private_shm: bool,
     planned: int,
 ) -> records.Run:
-    """Return the record of a run that starts now with `planned` cases of the `plan`."""
+    """Return the record of a run that starts now with `planned` cases of its plan."""
+    implementation, selection = config.stash[IMPLEMENTATION], config.stash[SELECTION]
+    plan = plan_of(config)
     left_out = len(plan.chosen) - planned
     return records.Run(
-        implementation=records.Subject.of(implementation, implementation.version),
+        implementation=records.Subject.of(implementation),
         suite=__version__,
         spec=records.SpecRecord.of(load_clauses()),
         machine=records.Machine(

@@ -13,11 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.case import in_flight
 from sharedtensor_conformance.harness.case.answer_waits import answer_waits
-from sharedtensor_conformance.harness.case.axes import Configuration
 from sharedtensor_conformance.harness.case.checks import tally
 from sharedtensor_conformance.harness.case.marking import Marking
 from sharedtensor_conformance.harness.case.outcomes import DeadlineExceeded, NotRun
@@ -39,37 +39,11 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.signatures import ALSO_LEFT, STATE_DEPENDENT
 from sharedtensor_conformance.report.verdicts import Verdict
 
+if TYPE_CHECKING:
+    from sharedtensor_conformance.plugin.cases import CaseItem
+
 MAX_FAILED_STARTS = 2
 """A configuration is blocked after this number of failed starts in a row."""
-
-
-@dataclass(frozen=True)
-class PreparedCase:
-    """A case that is to be run.
-
-    Args:
-        planned: the case as it was planned.
-        test: calls the test function.
-        batch: the number of its batch in its configuration.
-    """
-
-    planned: PlannedCase
-    test: Callable[[], None]
-    batch: int = 0
-
-    @property
-    def marking(self) -> Marking:
-        """The test's clauses and other properties, from its decorator."""
-        return self.planned.marking
-
-    @property
-    def configuration(self) -> Configuration:
-        """The configuration in which it runs."""
-        return self.planned.configuration
-
-    def as_case(self) -> Case:
-        """Return the case's line in the report, before it has a verdict."""
-        return self.planned.as_case()
 
 
 @dataclass
@@ -137,26 +111,26 @@ class Runner:
         """End all processes."""
         self.stages.close()
 
-    def _stage_of(self, prepared: PreparedCase) -> Stage:
-        return self.stages.of(prepared.configuration, prepared.batch)
+    def _stage_of(self, item: CaseItem) -> Stage:
+        return self.stages.of(item.planned.configuration, item.batch)
 
-    def _state_of(self, prepared: PreparedCase) -> ConfigurationState:
-        return self._states[prepared.configuration.id]
+    def _state_of(self, item: CaseItem) -> ConfigurationState:
+        return self._states[item.planned.configuration.id]
 
     # Verdicts
 
-    def run(self, prepared: PreparedCase) -> Case:
+    def run(self, item: CaseItem) -> Case:
         """Run a case and return its line in the report."""
         try:
-            with in_flight.taking(prepared.marking.in_flight):
-                return self._run_in_time(prepared)
+            with in_flight.taking(item.planned.marking.in_flight):
+                return self._run_in_time(item)
         except NotRun as error:
-            return Outcome.of_error(error).on(prepared.as_case())
+            return Outcome.of_error(error).on(item.planned.as_case())
 
-    def _run_in_time(self, prepared: PreparedCase) -> Case:
+    def _run_in_time(self, item: CaseItem) -> Case:
         started = time.perf_counter()
         with self.watchdog.watching():
-            case = self._judge(prepared)
+            case = self._judge(item)
         return replace(case, seconds=round(time.perf_counter() - started, 6))
 
     def decides(self, case: Case) -> bool:
@@ -167,57 +141,57 @@ class Runner:
         binding = "MUST" in levels or (self.strict and "SHOULD" in levels)
         return case.verdict.broken and not case.expected and binding
 
-    def _judge(self, prepared: PreparedCase) -> Case:
-        outcome = self._outcome_without_run(prepared) or self._execute_briefly(prepared)
-        outcome = outcome.with_main_clauses(*prepared.marking.mainly)
-        case = self._expect(outcome.on(prepared.as_case()))
-        if not outcome.known and self._is_repeated(case, prepared):
-            case = self._repeat(case, prepared)
+    def _judge(self, item: CaseItem) -> Case:
+        outcome = self._outcome_without_run(item) or self._execute_briefly(item)
+        outcome = outcome.with_main_clauses(*item.planned.marking.mainly)
+        case = self._expect(outcome.on(item.planned.as_case()))
+        if not outcome.known and self._is_repeated(case, item):
+            case = self._repeat(case, item)
         elif case.verdict is not Verdict.PASS:
-            case = _with_leak(case, self._clean_up_failure(case, prepared))
+            case = _with_leak(case, self._clean_up_failure(case, item))
         if case.verdict is Verdict.PASS:
             case = self._clean_up_pass(case)
-        self.known.confirm(case, prepared.configuration.id)
-        waited = answer_waits.longest - self.usual_seconds(prepared.planned)
-        self.slow.note(case, prepared.configuration.id, waited)
+        self.known.confirm(case, item.planned.configuration.id)
+        waited = answer_waits.longest - self.usual_seconds(item.planned)
+        self.slow.note(case, item.planned.configuration.id, waited)
         return case
 
-    def _outcome_without_run(self, prepared: PreparedCase) -> Outcome | None:
+    def _outcome_without_run(self, item: CaseItem) -> Outcome | None:
         """Return the outcome of a case that does not have to be run, else None."""
-        configuration = prepared.configuration
+        configuration = item.planned.configuration
         if configuration.why_not:
             kind = Verdict.UNSUPPORTED if configuration.unsupported else Verdict.NOT_RUN
             return Outcome(kind, configuration.why_not)
         if self.blocked:
             return Outcome(Verdict.BLOCKED, self.blocked)
         return (
-            self._state_of(prepared).why_not
-            or self._follows(prepared)
-            or self._not_waited_for(prepared)
+            self._state_of(item).why_not
+            or self._follows(item)
+            or self._not_waited_for(item)
         )
 
-    def _follows(self, prepared: PreparedCase) -> Outcome | None:
+    def _follows(self, item: CaseItem) -> Outcome | None:
         """Return the outcome of a case whose known cause is confirmed, else None."""
-        if self.all_cases or prepared.marking.runs_last:
+        if self.all_cases or item.planned.marking.runs_last:
             return None
-        return self.known.outcome(prepared.as_case(), prepared.configuration.id)
+        return self.known.outcome(item.planned.as_case(), item.planned.configuration.id)
 
-    def _not_waited_for(self, prepared: PreparedCase) -> Outcome | None:
+    def _not_waited_for(self, item: CaseItem) -> Outcome | None:
         """Return the outcome of a case that is not run to save time, else None."""
-        if not self._saves_time(prepared):
+        if not self._saves_time(item):
             return None
-        clauses = prepared.marking.mainly[:1] or prepared.marking.clauses
-        return self.slow.outcome(prepared.as_case(), clauses)
+        clauses = item.planned.marking.mainly[:1] or item.planned.marking.clauses
+        return self.slow.outcome(item.planned.as_case(), clauses)
 
-    def _saves_time(self, prepared: PreparedCase) -> bool:
+    def _saves_time(self, item: CaseItem) -> bool:
         """Return whether a case is not waited for, after many slow failures.
 
         A case that a known deviation concerns is: it shows as expected, or not at all.
         """
-        if not self.slow.save_time or prepared.marking.runs_last:
+        if not self.slow.save_time or item.planned.marking.runs_last:
             return False
-        where = prepared.configuration.id
-        return not self.known.entry_keys(prepared.as_case(), where)
+        where = item.planned.configuration.id
+        return not self.known.entry_keys(item.planned.as_case(), where)
 
     def _expect(self, case: Case) -> Case:
         if not case.verdict.broken:
@@ -230,12 +204,12 @@ class Runner:
 
     # Execution
 
-    def _execute_briefly(self, prepared: PreparedCase) -> Outcome:
+    def _execute_briefly(self, item: CaseItem) -> Outcome:
         """Execute a case, with a limit for answers after many slow failures."""
         limit = None
-        if self._saves_time(prepared):
-            limit = self.slow.limit(self.usual_seconds(prepared.planned))
-        return self._unless_ended(self._execute(prepared, limit))
+        if self._saves_time(item):
+            limit = self.slow.limit(self.usual_seconds(item.planned))
+        return self._unless_ended(self._execute(item, limit))
 
     def _unless_ended(self, outcome: Outcome) -> Outcome:
         """Return the outcome, but ``blocked`` if a wait ended before its deadline."""
@@ -245,31 +219,31 @@ class Runner:
         calls = outcome.remote_calls
         return replace(unjudged, checks=outcome.checks, remote_calls=calls)
 
-    def _execute(self, prepared: PreparedCase, limit: float | None = None) -> Outcome:
+    def _execute(self, item: CaseItem, limit: float | None = None) -> Outcome:
         tally.reset()
         answer_waits.reset(None)
-        stage, state = self._stage_of(prepared), self._state_of(prepared)
-        if self._is_going_to_hang(prepared):
+        stage, state = self._stage_of(item), self._state_of(item)
+        if self._is_going_to_hang(item):
             stage.timeouts.shorten()
         else:
             stage.timeouts.restore()
         try:
-            if not prepared.marking.isolated:
-                _make_ready(stage, prepared.marking)
+            if not item.planned.marking.isolated:
+                _make_ready(stage, item.planned.marking)
         except Exception as error:
             return self._failed_start(state, self._outcome_of(error))
         state.failed_starts = 0
         answer_waits.limit = limit
         try:
-            prepared.test()
+            item.call_test()
         except Exception as error:
             return self._outcome_of(error)
         return Outcome.of_return()
 
-    def _is_going_to_hang(self, prepared: PreparedCase) -> bool:
+    def _is_going_to_hang(self, item: CaseItem) -> bool:
         """Return whether the case will probably hang and gets short deadlines."""
-        configuration = prepared.configuration.id
-        known = self.known.has_hung(prepared.as_case(), configuration)
+        configuration = item.planned.configuration.id
+        known = self.known.has_hung(item.planned.as_case(), configuration)
         return known or (self._is_full and self.slow.are_many(configuration))
 
     def _failed_start(self, state: ConfigurationState, outcome: Outcome) -> Outcome:
@@ -289,37 +263,39 @@ class Runner:
 
     # Repetition
 
-    def _is_repeated(self, case: Case, prepared: PreparedCase) -> bool:
+    def _is_repeated(self, case: Case, item: CaseItem) -> bool:
         failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
         failed = failed and self.repeats and not self.watchdog.expired
-        new = case.test not in self._state_of(prepared).confirmed
-        often = self.slow.are_many(prepared.configuration.id)
+        new = case.test not in self._state_of(item).confirmed
+        often = self.slow.are_many(item.planned.configuration.id)
         return failed and not case.expected and not often and new
 
-    def _repeat(self, case: Case, prepared: PreparedCase) -> Case:
-        left = self._cleanup.leaks_of(case, may_corrupt=prepared.marking.may_corrupt)
+    def _repeat(self, case: Case, item: CaseItem) -> Case:
+        left = self._cleanup.leaks_of(
+            case, may_corrupt=item.planned.marking.may_corrupt
+        )
         self.stages.retire()
-        with self._stage_of(prepared).waiting_in_full():
-            again = self._execute(prepared, self._limit_of_repetition(case, prepared))
-        later = self._clean_up_failure(again.on(case), prepared)
+        with self._stage_of(item).waiting_in_full():
+            again = self._execute(item, self._limit_of_repetition(case, item))
+        later = self._clean_up_failure(again.on(case), item)
         case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:
             evidence = STATE_DEPENDENT + case.evidence
             return replace(case, repeated="vanished", evidence=evidence)
-        self._state_of(prepared).confirmed.add(case.test)
+        self._state_of(item).confirmed.add(case.test)
         return replace(case, repeated="same")
 
-    def _limit_of_repetition(self, case: Case, prepared: PreparedCase) -> float | None:
+    def _limit_of_repetition(self, case: Case, item: CaseItem) -> float | None:
         """Return the limit of waits: what hung in full is soon seen to hang again."""
         if self._is_full or case.verdict is not Verdict.HANG:
             return None
-        return max(LONG_WAIT, 2 * self.usual_seconds(prepared.planned))
+        return max(LONG_WAIT, 2 * self.usual_seconds(item.planned))
 
     # Cleaning up
 
-    def _clean_up_failure(self, case: Case, prepared: PreparedCase) -> Growth | None:
+    def _clean_up_failure(self, case: Case, item: CaseItem) -> Growth | None:
         return self._cleanup.after_failure(
-            case, may_corrupt=prepared.marking.may_corrupt
+            case, may_corrupt=item.planned.marking.may_corrupt
         )
 
     def _clean_up_pass(self, case: Case) -> Case:

@@ -2,7 +2,7 @@
 
 pytest-split and pytest-shard assign each test to a shard independently. Here, the cases
 of a configuration share processes, and the cases that run last have to be in each shard
-with cases that they judge.
+with cases that they judge. So whole batches are assigned, and cases that are in none.
 
 Every machine computes the same shards, because they depend only on the cases, their
 recorded durations and the number of shards.
@@ -14,16 +14,20 @@ import argparse
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
+from math import fsum
 
+from sharedtensor_conformance.plugin.batches import divided
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
-PIECES_PER_SHARD = 4
-"""A group of cases of one configuration takes at most this fraction of a shard: 1/4.
+BATCHES_PER_SHARD = 4
+"""A batch takes at most this fraction of a shard: 1/4.
 
-One worker runs such a group, so a shard needs several groups to keep workers busy.
+One worker runs such a batch, so a shard needs several of them to keep workers busy.
 """
+
+SHORTEST = 0.001
+"""The seconds that a case counts at least, so that cases of no duration spread out."""
 
 
 def shard(text: str) -> tuple[int, int]:
@@ -40,30 +44,6 @@ def shard(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-@dataclass
-class _Load:
-    """The cases of a shard so far; `cost` is in milliseconds, for exact sums."""
-
-    number: int
-    cost: int = 0
-    ids: set[str] = field(default_factory=set)
-    configurations: set[str] = field(default_factory=set)
-
-    def add(self, cost: int, cases: Iterable[PlannedCase]) -> None:
-        self.cost += cost
-        self.ids.update(case.id for case in cases)
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Cases of a configuration that stay together, with the cases that judge them."""
-
-    configuration: str
-    number: int
-    cost: int
-    cases: tuple[PlannedCase, ...]
-
-
 def shards_of(
     cases: Sequence[PlannedCase], count: int, seconds: Callable[[PlannedCase], float]
 ) -> list[tuple[PlannedCase, ...]]:
@@ -72,60 +52,23 @@ def shards_of(
     Each case is in one shard, except those that run last: they are in each shard with
     cases that they judge.
     """
-    costs = {case.id: max(1, round(1000 * seconds(case))) for case in cases}
-    loads = [_Load(number) for number in range(count)]
-    in_order = sorted(cases, key=lambda case: case.id)
-    for piece in sorted(_pieces(in_order, count, costs), key=_largest_first):
-        others = [one for one in loads if piece.configuration not in one.configurations]
-        load = _least(others)
-        load.configurations.add(piece.configuration)
-        load.add(piece.cost, piece.cases)
-    single = [case for case in cases if not case.shares_processes]
-    for case in sorted(single, key=lambda one: (-costs[one.id], one.id)):
-        _least(loads).add(costs[case.id], [case])
-    return [tuple(case for case in cases if case.id in one.ids) for one in loads]
 
+    def cost(case: PlannedCase) -> float:
+        return max(seconds(case), SHORTEST)
 
-def _least(loads: Iterable[_Load]) -> _Load:
-    return min(loads, key=lambda load: (load.cost, load.number))
-
-
-def _largest_first(piece: _Piece) -> tuple[int, str, int]:
-    return (-piece.cost, piece.configuration, piece.number)
-
-
-def _pieces(
-    cases: Sequence[PlannedCase], count: int, costs: dict[str, int]
-) -> list[_Piece]:
-    limit = sum(costs.values()) / (PIECES_PER_SHARD * count)
-    groups: defaultdict[str, list[PlannedCase]] = defaultdict(list)
+    batches = divided(cases, BATCHES_PER_SHARD * count, 0.0, cost)
+    pieces: defaultdict[tuple[str, int], list[PlannedCase]] = defaultdict(list)
     for case in cases:
-        if case.shares_processes:
-            groups[case.configuration.id].append(case)
-    found = []
-    for configuration, group in groups.items():
-        last = [case for case in group if case.marking.runs_last]
-        first = [case for case in group if not case.marking.runs_last]
-        for number, part in enumerate(_parts(first, count, limit, costs) or [[]]):
-            together = (*part, *last)
-            cost = sum(costs[case.id] for case in together)
-            found.append(_Piece(configuration, number, cost, together))
-    return found
-
-
-def _parts(
-    cases: Sequence[PlannedCase], count: int, limit: float, costs: dict[str, int]
-) -> list[list[PlannedCase]]:
-    """Return the cases in at most `count` parts of equal cost, about `limit` each."""
-    total = sum(costs[case.id] for case in cases)
-    wanted = min(count, -int(-total // limit)) if cases else 0
-    parts: list[list[PlannedCase]] = [[] for _ in range(wanted)]
-    passed = 0
-    for case in cases:
-        middle = passed + costs[case.id] / 2
-        parts[int(middle * wanted / total)].append(case)
-        passed += costs[case.id]
-    return [part for part in parts if part]
+        whose = case.configuration.id if case.shares_processes else case.id
+        for number in batches.all_of(case) if case.shares_processes else [0]:
+            pieces[whose, number].append(case)
+    costs = {place: fsum(map(cost, piece)) for place, piece in pieces.items()}
+    taken, ids = [0.0] * count, [set[str]() for _ in range(count)]
+    for place in sorted(pieces, key=lambda place: (-costs[place], place)):
+        least = taken.index(min(taken))
+        taken[least] += costs[place]
+        ids[least].update(case.id for case in pieces[place])
+    return [tuple(case for case in cases if case.id in chosen) for chosen in ids]
 
 
 def digest(shards: Iterable[Iterable[PlannedCase]]) -> str:

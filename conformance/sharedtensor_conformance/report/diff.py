@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from sharedtensor_conformance.report.known import Known
 from sharedtensor_conformance.report.needs import needs_of, not_here
-from sharedtensor_conformance.report.records import Case, Report, Subject
+from sharedtensor_conformance.report.records import Case, Report, Subject, by_clause
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 Words = Callable[[Sequence[Case]], str]
@@ -27,7 +27,7 @@ OF_CLAUSES = {
 
 @dataclass(frozen=True)
 class Change:
-    """A clause or case whose verdict changed; None means: not in the report.
+    """A clause or case whose verdict changed; one that is not in a report was not run.
 
     Args:
         was: what is said of it in A.
@@ -35,15 +35,15 @@ class Change:
     """
 
     id: str
-    before: Verdict | None
-    after: Verdict | None
+    before: Verdict
+    after: Verdict
     was: str
     now: str
 
     @property
     def newly_broken(self) -> bool:
         """Whether it is broken now and was not before."""
-        return _broken(self.after) and not _broken(self.before)
+        return self.after.broken and not self.before.broken
 
     @property
     def newly_held(self) -> bool:
@@ -53,7 +53,7 @@ class Change:
     @property
     def no_longer_judged(self) -> bool:
         """Whether it was judged before and is not judged now."""
-        return _judged(self.before) and not (_judged(self.after) or _broken(self.after))
+        return self.before.judged and not (self.after.judged or self.after.broken)
 
     def __str__(self) -> str:
         return f"{self.id}: {self.was or 'not in A'}, now {self.now or 'not in B'}"
@@ -115,7 +115,7 @@ def compare(before: Report, after: Report) -> Comparison:
     """Return the changes of clauses and cases from `before` to `after`."""
     was, now = (_words(Known(report.run)) for report in (before, after))
     return Comparison(
-        _changes(_by_clause(before.cases), _by_clause(after.cases), was, now),
+        _changes(by_clause(before.cases), by_clause(after.cases), was, now),
         _changes(_by_id(before.cases), _by_id(after.cases), _word, _word),
     )
 
@@ -139,17 +139,17 @@ def _word(cases: Sequence[Case]) -> str:
     """Return the verdict of the only one of `cases`; nothing if there is none."""
     if needs := needs_of(cases):
         return not_here(needs)
-    return str(_verdict(cases) or "")
+    return str(_verdict(cases)) if cases else ""
 
 
 def _words(known: Known) -> Words:
     """Return what says of the cases of a clause whether it holds or is broken."""
 
     def words(cases: Sequence[Case]) -> str:
-        verdict = _verdict(cases)
-        if verdict is None or needs_of(cases):
+        if not cases or needs_of(cases):
             return _word(cases)
-        return OF_CLAUSES.get(verdict) or f"broken ({known.said_of(cases)})"
+        said = OF_CLAUSES.get(_verdict(cases))
+        return said or f"broken ({known.said_of(cases)})"
 
     return words
 
@@ -164,21 +164,5 @@ def _by_id(cases: Iterable[Case]) -> dict[str, list[Case]]:
     return {case.id: [case] for case in cases}
 
 
-def _by_clause(cases: Iterable[Case]) -> dict[str, list[Case]]:
-    cited: dict[str, list[Case]] = {}
-    for case in cases:
-        for id in case.clauses:
-            cited.setdefault(id, []).append(case)
-    return cited
-
-
-def _verdict(cases: Sequence[Case]) -> Verdict | None:
-    return of_clause(case.verdict for case in cases) if cases else None
-
-
-def _broken(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.broken
-
-
-def _judged(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.judged
+def _verdict(cases: Sequence[Case]) -> Verdict:
+    return of_clause(case.verdict for case in cases)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,22 @@ from sharedtensor_conformance.expectations.programs import has_program
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
+UNJUDGED = frozenset({Verdict.UNSUPPORTED, Verdict.NOT_RUN})
+"""The verdicts of cases that show nothing of an entry."""
+
+NO_CASE = "matches no case"
+ALL_PASS = "expects a deviation, but all its cases pass"
+REMEDIES = {NO_CASE: "correct it, or remove it", ALL_PASS: "remove it"}
+"""What to do with an entry that is not true, by what is wrong with it."""
+
 OUTCOMES = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG, Verdict.BLOCKED})
 """The verdicts that can be expected; ``error`` is a fault of the suite or adapter."""
 
 LEDGER = frozenset({"LIFE-7", "LIFE-12"})
 """The clauses that judge all leaks; for them, each kind of leak has to be listed."""
+
+FOLDER = Path(str(files("sharedtensor_conformance.expectations")))
+"""The folder of the files that the suite has."""
 
 REPRODUCERS = "causes"
 """The folder with the reproducers, in the folder of the expectations."""
@@ -144,6 +156,16 @@ class Expectation:
             case.axes.get(axis) in allowed for axis, allowed in self.axes.items()
         )
 
+    def contradiction(self, cases: Iterable[Case]) -> str:
+        """Return why `cases` show that it is not true, or "" if they do not."""
+        concerned = [case for case in cases if self.concerns(case)]
+        if not concerned:
+            return NO_CASE
+        seen = {case.verdict for case in concerned} - UNJUDGED
+        if seen == {Verdict.PASS} and not self.intermittent:
+            return ALL_PASS
+        return ""
+
     def occurs(self, cases: Iterable[Case]) -> bool:
         """Return whether some value of each of its axes occurs in `cases`."""
         occurring = {pair for case in cases for pair in case.axes.items()}
@@ -202,26 +224,19 @@ class Expectations:
         profile that was not requested.
         """
         sentences = []
-        for entry in self.entries:
-            if entry.is_long and not any(map(entry.concerns, cases)):
-                continue
-            if entry.applies_to(version) and entry.occurs(cases):
-                problem = _staleness(entry, cases)
-                if problem:
-                    where = f"{self.source}: entry {entry.number} ({entry.subject})"
-                    sentences.append(f"{where} {problem}")
+        for entry in self.applying_to(version):
+            was_left_out = entry.is_long and not any(map(entry.concerns, cases))
+            problem = entry.contradiction(cases)
+            if problem and entry.occurs(cases) and not was_left_out:
+                where = f"{self.source}: entry {entry.number} ({entry.subject})"
+                sentences.append(f"{where} {problem}: {REMEDIES[problem]}")
         return sentences
 
 
-def _staleness(entry: Expectation, cases: Iterable[Case]) -> str:
-    concerned = [case for case in cases if entry.concerns(case)]
-    if not concerned:
-        return "matches no case: correct it, or remove it"
-    seen = {case.verdict for case in concerned}
-    seen -= {Verdict.NOT_RUN, Verdict.UNSUPPORTED}
-    if seen == {Verdict.PASS} and not entry.intermittent:
-        return "expects a deviation, but all its cases pass: remove it"
-    return ""
+def shipped(name: str) -> Path | None:
+    """Return the file of this name that the suite has, if there is one."""
+    path = FOLDER / name
+    return path if path.is_file() else None
 
 
 def load_expectations(

@@ -24,14 +24,19 @@ from packaging.version import InvalidVersion, Version
 from tomlkit.items import AoT, Comment, Whitespace
 
 from sharedtensor_conformance.clauses import Clause
-from sharedtensor_conformance.report.expectations import Expectation, Expectations
+from sharedtensor_conformance.report.expectations import (
+    ALL_PASS,
+    NO_CASE,
+    UNJUDGED,
+    Expectation,
+    Expectations,
+)
 from sharedtensor_conformance.report.groups import Group, basic_first, groups_of
 from sharedtensor_conformance.report.records import Case, Report, Run
 from sharedtensor_conformance.report.signatures import NOT_WAITED
 from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.sanitize import printable
 
-UNJUDGED = frozenset({Verdict.NOT_RUN, Verdict.UNSUPPORTED})
 DEVIATIONS = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
 """The verdicts that get an entry; a blocked case has shown no deviation of its own."""
 
@@ -236,16 +241,17 @@ def _revised(
     same = Revision(entry)
     if not (entry.applies_to(version) and coverage.names(entry)):
         return same
-    concerned = [case for case in cases if entry.concerns(case)]
-    if not concerned:
+    contradiction = entry.contradiction(cases)
+    if contradiction == NO_CASE:
         gone = coverage.full and not entry.is_long and entry.occurs(cases)
-        return Revision(None, "matches no case") if gone else same
+        return Revision(None, NO_CASE) if gone else same
+    if contradiction == ALL_PASS:
+        return _without_what_was_covered(entry, coverage.rest(entry))
+    concerned = [case for case in cases if entry.concerns(case)]
     judged = [case for case in concerned if case.verdict not in UNJUDGED]
     told = all(case.verdict in DEVIATIONS | {Verdict.PASS} for case in judged)
     if entry.intermittent or not judged or not told:
         return same
-    if all(case.verdict is Verdict.PASS for case in judged):
-        return _without_what_was_covered(entry, coverage.rest(entry))
     return _narrowed(entry, judged, coverage.rest(entry))
 
 
@@ -254,7 +260,7 @@ def _without_what_was_covered(
 ) -> Revision:
     """Return what remains of an entry whose cases all passed where they ran."""
     if not rest:
-        return Revision(None, "expects a deviation, but all its cases pass")
+        return Revision(None, ALL_PASS)
     if len(rest) > 1:  # what remains is not a product of values
         return Revision(entry)
     ((axis, values),) = rest.items()

@@ -16,7 +16,7 @@ from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.judge import required_levels
 from sharedtensor_conformance.report.known import Known
 from sharedtensor_conformance.report.needs import needs_of, reason
-from sharedtensor_conformance.report.records import STAND_INS, Case, Report
+from sharedtensor_conformance.report.records import STAND_INS, Case, Report, by_clause
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict, of_clause
 
 
@@ -81,13 +81,14 @@ def decide(
     tolerated: list[str] = []
     levels = required_levels(strict=strict)
     known = Known(reports[0].run)
+    cited = by_clause(case for report in reports for case in report.cases)
     for profile in profiles:
         of_profile = [c for c in clauses.values() if c.profile == profile]
         required = [clause for clause in of_profile if clause.level in levels]
         missing += _unrequirable(reports, profile, required)
         missing += _other_text(reports, profile, required)
         for clause in required:
-            cases = [c for r in reports for c in r.cases if clause.id in c.clauses]
+            cases = cited.get(clause.id, [])
             problem, is_expected = _problem(clause, cases, known)
             if not problem:
                 held.append(clause.id)

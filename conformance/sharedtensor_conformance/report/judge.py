@@ -18,13 +18,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.needs import needs_of
-from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+from sharedtensor_conformance.report.records import (
+    Case,
+    ClauseResult,
+    Run,
+    Summary,
+    by_clause,
+)
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 
@@ -229,26 +235,17 @@ def _passed_elsewhere(case: Case) -> bool:
 def _clause_results(
     run: Run, cases: Sequence[Case], clauses: Mapping[str, Clause], *, full: bool
 ) -> dict[str, ClauseResult]:
-    cited = _by_clause(cases, clauses)
+    cited = by_clause(cases)
+    if unknown := sorted(cited.keys() - clauses.keys()):
+        id = unknown[0]
+        raise JudgingError(
+            f"the case {cited[id][0].id} cites {id}, which is no clause of the spec"
+        )
     return {
-        id: _clause_result(run, clause, cited[id])
+        id: _clause_result(run, clause, cited.get(id, []))
         for id, clause in clauses.items()
-        if full or cited[id]
+        if full or id in cited
     }
-
-
-def _by_clause(
-    cases: Iterable[Case], clauses: Mapping[str, Clause]
-) -> dict[str, list[Case]]:
-    cited: dict[str, list[Case]] = {id: [] for id in clauses}
-    for case in cases:
-        for id in case.clauses:
-            if id not in cited:
-                raise JudgingError(
-                    f"the case {case.id} cites {id}, which is no clause of the spec"
-                )
-            cited[id].append(case)
-    return cited
 
 
 def _clause_result(run: Run, clause: Clause, cases: list[Case]) -> ClauseResult:
@@ -278,11 +275,11 @@ def _decided(run: Run, summary: Summary) -> Summary:
         result.needs and decides(run, result) for result in summary.clauses.values()
     )
     unquestioned = not (short or flawed or lacking)
-    fields = vars(summary) | {
-        "exit_status": int(bool(short)),
-        "conforms": run.selection.full and run.selection.host and unquestioned,
-    }
-    return Summary(**fields)
+    return replace(
+        summary,
+        exit_status=int(bool(short)),
+        conforms=run.selection.full and run.selection.host and unquestioned,
+    )
 
 
 def deviates(run: Run, summary: Summary) -> bool:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
 
 from sharedtensor_conformance.report.causes import CausesError, load_causes
 from sharedtensor_conformance.report.expectations import (
+    FOLDER,
     REPRODUCERS,
     Expectation,
     Expectations,
@@ -26,9 +26,6 @@ from sharedtensor_conformance.report.expectations import (
 )
 from sharedtensor_conformance.report.records import Case, ReportError, Run, Summary
 from sharedtensor_conformance.report.verdicts import Verdict
-
-SHIPPED = Path(str(files("sharedtensor_conformance.expectations")))
-"""The folder of the expectations that the suite has."""
 
 
 class Breach(StrEnum):
@@ -63,7 +60,7 @@ class Known:
         ReportError: the file, or a file of causes beside it, is malformed.
     """
 
-    def __init__(self, run: Run, folder: Path = SHIPPED) -> None:
+    def __init__(self, run: Run, folder: Path = FOLDER) -> None:
         self.version = run.implementation.version
         self.expectations = expectations_of(run, folder)
         has_entries = bool(self.expectations.entries)
@@ -126,7 +123,7 @@ class Known:
         return {id: worst(breaches) for id, breaches in found.items()}
 
 
-def expectations_of(run: Run, folder: Path = SHIPPED) -> Expectations:
+def expectations_of(run: Run, folder: Path = FOLDER) -> Expectations:
     """Return the file in `folder` that `run` used, as it is now; empty without one.
 
     Raises:

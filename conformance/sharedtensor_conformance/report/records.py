@@ -10,13 +10,13 @@ other tools can use as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Any, Self, TextIO, get_args, get_origin, get_type_hints
 
 from fastjsonschema import JsonSchemaValueException
@@ -98,18 +98,11 @@ class Subject:
     devices: tuple[str, ...]
 
     @classmethod
-    def of(cls, implementation: Implementation, version: str) -> Subject:
-        """Return the subject for `implementation`, with its actual `version`."""
-        return cls(
-            name=implementation.name,
-            version=version,
-            claims=tuple(sorted(implementation.claims)),
-            strategies=implementation.strategies,
-            start_methods=implementation.start_methods,
-            dtypes=implementation.dtypes,
-            channels=implementation.channels,
-            devices=implementation.devices,
-        )
+    def of(cls, implementation: Implementation) -> Subject:
+        """Return the subject for an `implementation`."""
+        names = [field.name for field in fields(cls)]
+        declared = {name: getattr(implementation, name) for name in names}
+        return cls(**declared | {"claims": tuple(sorted(implementation.claims))})
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}".strip()
@@ -301,6 +294,15 @@ USUAL = {
 """The fields of a case that its line can leave out, with what they are then."""
 
 
+def by_clause(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    """Return the cases of each clause that they cite, by its id."""
+    cited: dict[str, list[Case]] = {}
+    for case in cases:
+        for id in case.clauses:
+            cited.setdefault(id, []).append(case)
+    return cited
+
+
 @dataclass(frozen=True)
 class ClauseResult(_Recorded):
     """The result of a clause, from its cases.
@@ -397,17 +399,6 @@ class ReportWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _refused(self, error: OSError) -> ReportError:
         reason = error.strerror or str(error)

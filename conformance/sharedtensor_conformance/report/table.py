@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from sharedtensor_conformance.report.judge import Standing
 from sharedtensor_conformance.report.records import STAND_INS, Case, Run, Summary
 from sharedtensor_conformance.report.scope import asked_for
 
-ONLY_WHERE_ANY = {
-    *("blocked", "advisory", "breaks_docs", "differs", "known", "not_here"),
-}
-"""The columns that are not shown if they are empty."""
+ALWAYS = {Standing.HELD, Standing.NEW, Standing.NOT_CLAIMED, Standing.NOT_RUN}
+"""The columns that are shown even if they are empty."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the number of clauses of a chapter in each standing.
+    """One line of the table.
 
-    `cases` and `seconds` count the cases whose first clause is of the chapter, so that
-    their sums over all chapters are those of the run.
+    Args:
+        chapter: the chapter, with the devices that stand in for a real one.
+        counts: the number of its clauses in each standing, and of its ``cases``.
+        seconds: the duration of these cases.
     """
 
     chapter: str
-    held: int = 0
-    new: int = 0
-    blocked: int = 0
-    advisory: int = 0
-    breaks_docs: int = 0
-    differs: int = 0
-    known: int = 0
-    not_claimed: int = 0
-    not_run: int = 0
-    not_here: int = 0
-    cases: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     def __add__(self, other: Row) -> Row:
-        mine, others = vars(self), vars(other)
-        sums = {name: mine[name] + others[name] for name in mine if name != "chapter"}
-        return Row(self.chapter, **sums)
+        seconds = self.seconds + other.seconds
+        return Row(self.chapter, self.counts + other.counts, seconds)
+
+    def __getitem__(self, column: str) -> str | int | float:
+        if column == "chapter":
+            return self.chapter
+        return self.seconds if column == "seconds" else self.counts[column]
 
     def text(self, column: str) -> str:
         """Return the text of a cell."""
-        return f"{self.seconds:.1f}" if column == "seconds" else str(vars(self)[column])
+        return f"{self.seconds:.1f}" if column == "seconds" else str(self[column])
 
 
 def chapter_rows(
@@ -56,49 +50,39 @@ def chapter_rows(
 ) -> list[Row]:
     """Return the rows of the table, one for each chapter, sorted by name.
 
-    A clause that was not asked for, and that no case judged, is left out.
+    A clause that was not asked for, and that no case judged, is left out. A case is
+    counted for the chapter of its first clause, so that the sums over all chapters are
+    those of the run.
     """
-    rows: dict[str, Row] = {}
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    stand_ins: defaultdict[str, set[str]] = defaultdict(set)
     for id, result in summary.clauses.items():
+        stand_ins[_chapter(id)] |= STAND_INS.intersection(result.devices)
         if asked_for(run, id) or result.verdict.judged or result.verdict.broken:
-            _add(rows, _chapter(id), _of_clause(_chapter(id), standing(id)))
+            counts[_chapter(id)][standing(id)] += 1
     for case in cases:
         chapter = _chapter(case.clauses[0])
-        _add(rows, chapter, Row(chapter, cases=1, seconds=case.seconds))
+        counts[chapter]["cases"] += 1
+        seconds[chapter] += case.seconds
     return [
-        _labelled(row, _stand_ins(summary, name)) for name, row in sorted(rows.items())
+        Row(_labelled(name, stand_ins[name]), counts[name], seconds[name])
+        for name in sorted(counts)
     ]
 
 
-def _labelled(row: Row, devices: Iterable[str]) -> Row:
-    where = ", ".join(sorted(devices))
-    return replace(row, chapter=f"{row.chapter} ({where})") if where else row
-
-
-def _stand_ins(summary: Summary, chapter: str) -> set[str]:
-    of_chapter = (r for id, r in summary.clauses.items() if _chapter(id) == chapter)
-    return {device for r in of_chapter for device in STAND_INS.intersection(r.devices)}
+def _labelled(chapter: str, devices: set[str]) -> str:
+    return f"{chapter} ({', '.join(sorted(devices))})" if devices else chapter
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
     """Return the columns to show."""
-    rows = list(rows)
-    names = [field.name for field in fields(Row)]
-    return [
-        name
-        for name in names
-        if name not in ONLY_WHERE_ANY or any(vars(row)[name] for row in rows)
-    ]
+    found = Counter[str]()
+    for row in rows:
+        found += row.counts
+    shown = (one for one in Standing if one in ALWAYS or found[one])
+    return ["chapter", *shown, "cases", "seconds"]
 
 
 def _chapter(clause: str) -> str:
     return clause.partition("-")[0]
-
-
-def _add(rows: dict[str, Row], chapter: str, more: Row) -> None:
-    rows[chapter] = rows.get(chapter, Row(chapter)) + more
-
-
-def _of_clause(chapter: str, standing: Standing) -> Row:
-    column: dict[str, Any] = {standing.replace(" ", "_"): 1}
-    return Row(chapter, **column)

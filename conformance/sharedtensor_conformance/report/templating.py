@@ -1,7 +1,7 @@
 """Fills in the templates of a report, and escapes all text that comes from a run.
 
-Jinja2 is imported only when a page is written, because a run of the suite does not need
-it.
+Plain text is not escaped. Jinja2 is imported only at the end of a run, because its
+workers do not need it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def filled(template: str, content: dict[str, Any]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
-        autoescape=True,
+        autoescape=not template.endswith(".txt"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -116,3 +116,9 @@ def clause(
         return test
 
     return decorate
+
+
+def marking_of(function: object) -> Marking | None:
+    """Return what the decorator `clause` stored in a test; None without a decorator."""
+    found: Marking | None = getattr(function, "conformance", None)
+    return found
