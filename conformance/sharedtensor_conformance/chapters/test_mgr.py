@@ -414,12 +414,13 @@ def check_sharing_in(stage, folder):
     start_methods=NO_FORK_SERVER,
     isolated=True,
 )
-def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
+def test_manager_works_under_a_directory_with_a_long_path(stage):
     """The directory's path is longer than the address of a socket can be."""
-    folder = tmp_path / ("long" * (LONG_NAME_SIZE // 4))
-    folder.mkdir()
-    check_sharing_in(stage, folder)
-    check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
+    with tempfile.TemporaryDirectory(prefix="sts-") as short:
+        folder = Path(short, "long" * (LONG_NAME_SIZE // 4))
+        folder.mkdir()
+        check_sharing_in(stage, folder)
+        check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
 
 
 @clause(
@@ -469,17 +470,17 @@ def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
 
 
 @clause("MGR-8", profiles=("share",), **FASTEST_START, isolated=True)
-def test_manager_does_without_a_directory_that_is_missing(stage, tmp_path):
+def test_manager_does_without_a_directory_that_is_missing(stage):
     """The directory for temporary files has been removed."""
-    check_sharing_in(stage, tmp_path / "gone")
+    with tempfile.TemporaryDirectory(prefix="sts-") as folder:
+        check_sharing_in(stage, Path(folder, "gone"))
 
 
 @clause("MGR-8", profiles=("share",), **FASTEST_START, isolated=True)
-def test_manager_does_without_a_directory_that_is_a_file(stage, tmp_path):
+def test_manager_does_without_a_directory_that_is_a_file(stage):
     """The directory for temporary files is a file."""
-    file = tmp_path / "file"
-    file.touch()
-    check_sharing_in(stage, file)
+    with tempfile.NamedTemporaryFile(prefix="sts-") as file:
+        check_sharing_in(stage, Path(file.name))
 
 
 @clause("MGR-9", profiles=("share", "strategies"), **FASTEST_START, isolated=True)

@@ -112,7 +112,7 @@ def pytest_cmdline_main() -> Iterator[Any]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_pyfunc_call() -> Iterator[Any]:
+def pytest_runtest_call() -> Iterator[Any]:
     """Note where the test begins, and write the events when it has ended."""
     recorder.attempt_began()
     try:
