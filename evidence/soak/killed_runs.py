@@ -35,6 +35,7 @@ from sandbox import Sandbox
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.cli import main as command
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
+from sharedtensor_conformance.plugin.enumeration import id_in_report
 from sharedtensor_conformance.report.records import Report, read_report
 from suite import ROOT
 
@@ -154,10 +155,11 @@ def one_run(sandbox: Sandbox, folder: Path, plan: Plan) -> Counter[str]:
         raise NotHeld(f"it goes on {DEADLINE:.0f} seconds after the signal.")
     if left := sandbox.left_after(GRACE):
         raise NotHeld(f"{GRACE:.0f} seconds after the end there is {left}.")
-    told = {one or other for one, other in TOLD.findall(output.read_text())}
+    found = TOLD.findall(output.read_text())
+    told = {id_in_report(one or other) for one, other in found}
     kind = f"{plan.signal.name}, {plan.workers} workers"
-    found = Counter({kind: 1, "told": len(told)})
-    return found + look(report, before, told)
+    counts = Counter({kind: 1, "told": len(told)})
+    return counts + look(report, before, told)
 
 
 def await_moment(plan: Plan, report: Path, ended: Callable[[], bool]) -> None:

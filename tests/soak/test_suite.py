@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sharedtensor_conformance.report.records import Case
 
 QUICK = ("--busy=0", "--suite=-n0", "--suite=--start-method=fork")
 FEW = ("--runs=1", "--suite=--clause=API-2", "--suite=--strategy=file_descriptor")
@@ -45,10 +46,10 @@ def judged(scripts):
     """Judge a run that had these cases."""
     from suite import judge, verdicts_of
 
-    def judge_cases(*cases, status=0, unprivileged=False):
-        common = {"id": "a", "evidence": "", "repeated": None, "device": "cpu"}
+    def judge_cases(*given, status=0, unprivileged=False):
+        cases = [Case(id="a", test="a", clauses=("SHARE-1",), **one) for one in given]
         made = {"status": status, "idle": 0.0, "unprivileged": unprivileged}
-        made |= {"seed": None, **verdicts_of([common | case for case in cases])}
+        made |= {"seed": None, **verdicts_of(cases)}
         return judge({"runs": [made]})
 
     return judge_cases
