@@ -10,19 +10,13 @@ nothing else. It fails if no entry expects a case: then the run is out of date.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from sharedtensor_conformance.report.expectations import load_expectations
-from sharedtensor_conformance.report.records import (
-    Case,
-    line_from,
-    read_report,
-    text_of,
-)
+from sharedtensor_conformance.report.records import Line, read_report, text_of
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "docs" / "reports"
@@ -43,22 +37,13 @@ def reworded(file: Path, expectations: Path) -> str:
     name = report.run.selection.expectations
     known = load_expectations(expectations / name if name else None)
     version = report.run.implementation.version
-    causes = {}
+    lines: list[Line] = [report.run]
     for case in report.cases:
         entry = known.covers(case, version) if case.cause else None
         if case.cause and not entry:
             raise NotExpected(f"{file.name}: {name} has no entry for {case.id}")
-        causes[case.id] = entry.cause if entry else ""
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    return "".join(_with_cause(line, causes) for line in lines)
-
-
-def _with_cause(line: str, causes: dict[str, str]) -> str:
-    """Return the line of a case with its present cause, any other as it is."""
-    found = line_from(json.loads(line))
-    if not isinstance(found, Case) or not found.cause:
-        return line
-    return text_of(replace(found, cause=causes[found.id]))
+        lines.append(replace(case, cause=entry.cause if entry else ""))
+    return "".join(text_of(line) for line in (*lines, report.summary) if line)
 
 
 def main() -> int:

@@ -96,8 +96,10 @@ NUMPY_DTYPES = (
 )
 """The dtypes that an implementation over NumPy can claim."""
 
-WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
-"""Those of them that libraries with dtypes of their own often lack."""
+COMMON_DTYPES = tuple(
+    name for name in NUMPY_DTYPES if name not in ("uint16", "uint32", "uint64")
+)
+"""Those of them that most libraries have: the wide unsigned integers are left out."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +199,11 @@ def verdicts_of(cases: Sequence[Case]) -> Run:
     """
     others, refused = [], []
     for case in cases:
-        said = asdict(case)
         if case.verdict == "not-run" and case.device != "simulated":
-            refused.append({key: said[key] for key in ("id", "evidence")})
+            refused.append({"id": case.id, "evidence": case.evidence})
         if case.verdict not in ("pass", "not-run") or case.repeated:
             kept = ("id", "verdict", "evidence", "repeated")
-            others.append({key: said[key] for key in kept})
+            others.append({key: getattr(case, key) for key in kept})
     verdicts = dict(Counter(case.verdict for case in cases))
     return {"verdicts": verdicts, "others": others, "refused": refused}
 

@@ -28,8 +28,8 @@ class Segment(OwnedDescriptor):
     `token` identifies it among all segments of all processes. It owns a descriptor
     while it lives, unless the strategy needs none. `storages` has those of this process
     that lie in it, by offset, and `mapping` is the memory of all if it was received.
-    `held` is memory that it is mapped over: while that is, this
-    process has the lock of a named segment.
+    `held` is memory that it is mapped over: while that is, this process has the lock of
+    a named segment.
     """
 
     __slots__ = (

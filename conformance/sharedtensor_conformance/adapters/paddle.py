@@ -20,8 +20,7 @@ from importlib import import_module
 import numpy as np
 
 from sharedtensor_conformance.adapter import (
-    NUMPY_DTYPES,
-    WIDE_UNSIGNED,
+    COMMON_DTYPES,
     Implementation,
     Index,
     Layout,
@@ -47,7 +46,7 @@ conformance_adapter = Implementation(
     ),
     version="distribution:paddlepaddle",
     strategies=("file_descriptor", "file_system"),
-    dtypes=tuple(name for name in NUMPY_DTYPES if name not in WIDE_UNSIGNED),
+    dtypes=COMMON_DTYPES,
     segment_pattern=r"paddle_{pid}_.*",
     grace=10.0,
     deadline=30.0,

@@ -26,8 +26,7 @@ from importlib import import_module
 from typing import Any
 
 from sharedtensor_conformance.adapter import (
-    NUMPY_DTYPES,
-    WIDE_UNSIGNED,
+    COMMON_DTYPES,
     Implementation,
     Index,
     Layout,
@@ -40,7 +39,7 @@ conformance_adapter = Implementation(
     operations="sharedtensor_conformance.adapters.tensordict:TensorDictOperations",
     claims=frozenset({"core", "views", "kinds"}),
     version="distribution:tensordict",
-    dtypes=tuple(name for name in NUMPY_DTYPES if name not in WIDE_UNSIGNED),
+    dtypes=COMMON_DTYPES,
     kinds=("nested",),
     views=("slices",),
     private=False,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from importlib.resources import files
@@ -286,11 +286,9 @@ class Case(_Line):
         return self.repeated == "vanished"
 
 
-USUAL = {
-    each.name: asdict(Case("", "", (), Verdict.PASS))[each.name]
-    for each in fields(Case)
-    if each.default is not MISSING or each.default_factory is not MISSING
-}
+NEEDED = ("id", "test", "clauses", "verdict")
+_passed = asdict(Case("", "", (), Verdict.PASS))
+USUAL = {name: value for name, value in _passed.items() if name not in NEEDED}
 """The fields of a case that its line can leave out, with what they are then."""
 
 
