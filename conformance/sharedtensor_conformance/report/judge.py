@@ -57,7 +57,7 @@ class Standing(StrEnum):
 
 
 JUDGED_WITHOUT_CUDA = frozenset({"torch", "torch-patched", "paddle"})
-"""Libraries that share CUDA tensors, and whose adapters need only a build for the CPU.
+"""Libraries that share CUDA tensors, and whose adapters judge host memory alone.
 
 They do not claim ``cuda``, but a reader would take that for a claim of the library.
 """
@@ -187,7 +187,7 @@ def standing(run: Run, result: ClauseResult) -> Standing:
 
 
 def lacks_cuda(run: Run, result: ClauseResult) -> bool:
-    """Return whether a clause was not judged only as the build has no CUDA."""
+    """Return whether a clause was not judged only as the run used no CUDA device."""
     on_cuda = result.profile == "cuda" and "cuda" not in run.implementation.claims
     is_able = run.implementation.name in JUDGED_WITHOUT_CUDA
     return on_cuda and is_able and result.verdict is Verdict.UNSUPPORTED

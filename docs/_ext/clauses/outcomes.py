@@ -96,7 +96,7 @@ def outcome_of(
         verdict: the verdict on a clause.
         needs: why no case judged the clause, if the machine did not permit it.
         breach: what the clause breaks; that it has one says that it is broken.
-        lacks_cuda: whether no case judged it as the build has no CUDA.
+        lacks_cuda: whether no case judged it since the run used no CUDA device.
     """
     if breach or verdict.broken or verdict is Verdict.FOLLOWS:
         return OF_BREACH[breach or Breach.UNEXPLAINED]

@@ -97,7 +97,7 @@ class Judgement:
 
     Args:
         breach: what it breaks, if it is broken or held by chance.
-        lacks_cuda: whether no case judged it as the build has no CUDA.
+        lacks_cuda: whether no case judged it since the run used no CUDA device.
         not_shown: known deviations about this clause that did not show in the run, as
             those that chance decides may. The clause held, and is broken all the same.
         needs: why no case judged it, if the machine did not permit it.
