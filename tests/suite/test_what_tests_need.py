@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import narrow_adapters
 import pytest
@@ -31,11 +32,13 @@ from sharedtensor_conformance.harness.case.marking import Marking, clause
 from sharedtensor_conformance.harness.case.outcomes import HarnessFault
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
 from sharedtensor_conformance.harness.remote.calls import OPERATIONS
+from sharedtensor_conformance.plugin.cases import CaseItem
 from sharedtensor_conformance.plugin.enumeration import _values_of_axes, suite_tests
 from sharedtensor_conformance.plugin.matrix import (
     Selection,
     configurations,
 )
+from sharedtensor_conformance.plugin.state import RUNNER
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict
 from suites import NOTHING_LEFT
 
@@ -419,3 +422,20 @@ def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):
     found = {case.clauses[0]: (case.verdict, case.evidence) for case in done.cases}
     assert found["CUDA-30"] == (Verdict.NOT_RUN, ONE_DEVICE), done.text
     assert found["CUDA-2"] == (Verdict.PASS, "")
+
+
+def test_misspelled_parameter_is_named_with_those_that_there_are():
+    def test_of_a_contributor(ownr): ...
+
+    item = SimpleNamespace(
+        config=SimpleNamespace(
+            stash={RUNNER: SimpleNamespace(stages=SimpleNamespace(of=Mock()))}
+        ),
+        planned=Mock(),
+        batch=0,
+        function=test_of_a_contributor,
+        _values=lambda stage: {"owner": None, "peer": None},
+    )
+    told = "test_of_a_contributor has a parameter ownr, .* have: owner, peer"
+    with pytest.raises(HarnessFault, match=told):
+        CaseItem.call_test(item)

@@ -17,6 +17,7 @@ from zlib import crc32
 import pytest
 
 from sharedtensor_conformance.chapters.random_histories import run_histories
+from sharedtensor_conformance.harness.case.outcomes import HarnessFault
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.state import RUNNER
@@ -68,6 +69,11 @@ class CaseItem(pytest.Item):
         stage = stages.of(self.planned.configuration, self.batch)
         known = self._values(stage)
         names = inspect.signature(self.function).parameters
+        if unknown := sorted(names - known.keys()):
+            raise HarnessFault(
+                f"{self.function.__name__} has a parameter {unknown[0]}, which is none "
+                f"of those that its cases have: {', '.join(sorted(known))}"
+            )
         if "bystander" in names:  # before there are tensors that it could inherit
             stage.bystander.ensure_started()
         self.function(**{name: known[name] for name in names})
