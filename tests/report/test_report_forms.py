@@ -101,7 +101,7 @@ def test_markdown_has_sentence_table_and_details():
     assert f"<b>GRAD-1</b> The title of GRAD-1 ({said})" in page
     assert "state-dependent: 1 of 1 broken case held when repeated" in page
     assert "--clause=GRAD-1 '--case=test_grad.py::new[a]'" in page
-    assert "- stale expectations: sample.toml: entry 1" in page
+    assert "(stale expectations): sample.toml: entry 1" in page
 
 
 def test_markdown_is_not_broken_by_what_it_shows():

@@ -46,14 +46,14 @@ def _verdict(view: RunView) -> str:
     if not run.selection.host:
         return f"{view.name} passes on device memory: {_tallied(view)}"
     if not summary.conforms and deviates(run, summary):
-        no = "has no new failures and does not conform"
+        no = "has no new failures, but does not conform"
         return f"{view.name} {no}: {_tallied(view)}"
     if not summary.conforms:
         return f"{view.name} passes: {_tallied(view)}"
     levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
     return (
-        f"{view.name} conforms, every {levels} of core and of the claimed profiles was "
-        f"judged and held: {_tallied(view)}"
+        f"{view.name} conforms: every {levels} of core and of the claimed profiles was "
+        f"judged and held; {_tallied(view)}"
     )
 
 
@@ -134,11 +134,11 @@ def notes(view: RunView) -> Iterator[str]:
     if selection.carried_over:
         yield _newer_than_recorded(view)
     if scope.ONE_PER_CLAUSE in selection.options:
-        yield f"Held means {scope.held(run)}: a whole run may break the clause."
+        yield f"Held means {scope.held(run)}: a full run may find that it is broken."
     for id in view.not_shown:
         yield (
-            f"{id} passed in this run and counts as broken: a known deviation from it "
-            "is intermittent."
+            f"{id} passed in this run and still counts as broken, because its known "
+            "deviation is intermittent."
         )
     yield from _not_run(view)
     if run.machine.cuda:
@@ -162,7 +162,7 @@ def _not_run(view: RunView) -> Iterator[str]:
     no_cuda = sum(lacks_cuda(view.run, result) for result in results)
     if no_cuda:
         count = plural(no_cuda, "clause")
-        yield f"Not run: {count} of the profile cuda, since this build has no CUDA."
+        yield f"Not run: {count} of the profile cuda, which need a CUDA device."
     for profile in sorted(LONG_PROFILES):
         left_out = [r for r in results if r.profile == profile and not r.cases]
         claimed = profile in view.run.implementation.claims
@@ -186,8 +186,8 @@ def _newer_than_recorded(view: RunView) -> str:
     )
     if view.run.selection.full and view.summary.complete:
         said += (
-            f" Expectations that nothing shows any more: {len(view.summary.stale)}. To "
-            "record it: shared-tensor-spec expectations update REPORT."
+            f" Known deviations that no longer occur: {len(view.summary.stale)}. To "
+            "update the file: shared-tensor-spec expectations update REPORT."
         )
     return said
 
@@ -195,7 +195,11 @@ def _newer_than_recorded(view: RunView) -> str:
 def stale_title(view: RunView) -> str:
     """Return the words above the expectations that no case shows any more."""
     before = view.run.selection.carried_over
-    return f"No longer as in {before}" if before else "Stale expectations"
+    return (
+        f"Known deviations of {before} that no longer occur"
+        if before
+        else "Known deviations that no longer occur (stale expectations)"
+    )
 
 
 def _cut_short(view: RunView) -> str:
