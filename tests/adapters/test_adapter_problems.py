@@ -45,7 +45,7 @@ class Generous(NumpyCopyOperations):
     def shape(self, tensor, order="C"):
         """Return the shape."""
 
-    values = partial(NumpyCopyOperations.values, None)
+    values = staticmethod(partial(NumpyCopyOperations.values, None))
     release = print
 
 

@@ -68,8 +68,11 @@ def interrupted(move, place, files=MOVERS):
     def trace(frame, event, argument):
         nonlocal left
         if event == "call":
-            frame.f_trace_lines, frame.f_trace_opcodes = False, True
-            return trace if frame.f_code.co_filename in files else None
+            if frame.f_code.co_filename not in files:
+                return None
+            # Since Python 3.13 opcodes are traced only where `f_trace` is set first.
+            frame.f_trace, frame.f_trace_lines = trace, False
+            frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in places_of(frame.f_code):
             left -= 1
             if not left:
