@@ -137,6 +137,26 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
+@clause("LOAD-7", channels=("queue",), starts=True)
+@pytest.mark.parametrize("how", ["killed", "exits"])
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
+def test_worker_exits_though_its_consumer_has_gone(owner, kind, how):
+    """A child puts 3 MB, its consumer is killed or exits, the owner drops the queue.
+
+    The child itself could receive the messages; no other process can.
+    """
+    channel = owner.open_channel(kind)
+    consumer, worker = (owner.start_peer(arguments=channel) for _ in range(2))
+    worker.run(put_batches, channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    channel.use(owner, Channel.close)
+    channel.drop(owner)
+    if how == "killed":
+        consumer.kill()
+    else:
+        consumer.leave()
+    check.equal(worker.leave(), 0, "it exits normally")
+
+
 FILLING_COUNT, FILLING_SIZE = 1000, 10_000
 """The number of small messages, and the bytes in each. They fill the pipe even if the
 implementation puts the content of large messages elsewhere.

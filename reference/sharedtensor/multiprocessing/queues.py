@@ -175,9 +175,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         queue that this process has not put on stays as it is. Clause LIFE-13.
         """
         super().close()
-        if self._thread is not None:
-            self._reader.close()
-        elif self._has_written:
+        if self._thread is None and self._has_written:
             self._reader.close()
             self._writer.close()
 
@@ -196,9 +194,16 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         self._given_up: threading.Thread | None = None
 
     @staticmethod
-    def _finalize_close(buffer: deque[Any], notempty: threading.Condition) -> None:
-        """Have the thread end once it has written what waits. Clause THREAD-6."""
+    def _finalize_close(
+        buffer: deque[Any], notempty: threading.Condition, reader: Connection
+    ) -> None:
+        """Have the thread end once it has written what waits, and receive no more.
+
+        At its end this process would wait for ever for itself to receive what no other
+        process can. Clauses LOAD-7, THREAD-6.
+        """
         atomic.under(notempty, _end_feeding, buffer, notempty)
+        reader.close()
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
         """Return whether a message can be read, or is to be waited for without end.
@@ -244,7 +249,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._close = util.Finalize(
                 self,
                 Queue._finalize_close,
-                [self._buffer, self._notempty],
+                [self._buffer, self._notempty, self._reader],
                 exitpriority=10,
             )
             thread.start()

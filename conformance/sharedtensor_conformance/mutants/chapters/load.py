@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 from contextlib import suppress
+from types import SimpleNamespace
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -49,6 +50,20 @@ def message_waits_in_a_file(*puts):
         return put_from_a_file
 
     return [with_a_file(put) for put in puts]
+
+
+@mutant(
+    "end_waits_for_itself",
+    "LOAD-7",
+    replaces="multiprocessing.queues.Queue._finalize_close",
+)
+def end_waits_for_itself(finalize_close):
+    """At its end a process can still receive what it has put, and waits for that."""
+
+    def keep_the_reader(buffer, notempty, reader):
+        finalize_close(buffer, notempty, SimpleNamespace(close=lambda: None))
+
+    return staticmethod(keep_the_reader)
 
 
 @mutant(
