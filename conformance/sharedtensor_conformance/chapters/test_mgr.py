@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import random
 import signal
 import socket
 import tempfile
+import termios
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +28,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
     files_of_storages,
     kill_managers,
+    stop_managers,
     strategy_set,
     unthreaded_channel,
     wait_for_all,
@@ -37,6 +40,7 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     share_each,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.harness.case.listening import listener
 from sharedtensor_conformance.harness.case.outcomes import Unsupported
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
@@ -736,8 +740,7 @@ def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
     with stage.fresh() as fresh:
         owner, peer = fresh.owner, fresh.peer
         share_and_send(owner, peer)
-        for manager in fresh.ledger.managers():
-            process_tree.stop(manager["pid"])
+        stop_managers(fresh)
         tensor = share_one(owner, [85, 86])
         owner.put(tensor, peer)
         tensor.drop()
@@ -912,23 +915,29 @@ def connect_strangers(paths, strangers, abuse):
         abuse: what a stranger does with its connection.
 
     Returns:
-        The number of connections.
+        The strangers that are connected.
     """
     came = [stranger for stranger in map(connect, paths) if stranger is not None]
     for stranger in came:
         strangers.enter_context(stranger)
         abuse(stranger)
-    return len(came)
+    return came
 
 
-def require_connection(count):
+def require_connection(came):
     """Require that at least one stranger was connected.
 
     Raises:
-        Unsupported: `count` is 0.
+        Unsupported: none was.
     """
-    if not count:
+    if not came:
         raise Unsupported("strangers cannot connect to the manager's socket")
+
+
+def is_read(stranger):
+    """Return whether the manager has read all that a stranger has sent."""
+    unread = fcntl.ioctl(stranger, termios.TIOCOUTQ, bytes(4))
+    return unread == bytes(4)
 
 
 def check_clients_served(stage, fresh, abuse):
@@ -956,10 +965,12 @@ def test_strangers_disturb_nobody(stage):
             fresh.ledger.segments(),
             {m["pid"] for m in fresh.ledger.managers()},
         )
-        came = 0
+        came = []
         for abuse in ABUSES:
             came += connect_strangers(sockets_of(fresh), strangers, abuse)
             check_clients_served(stage, fresh, abuse.__name__.replace("_", " "))
+        # A manager that has stopped reading a stranger is not disturbed either.
+        wait_until(lambda: all(map(is_read, came)), STRANGER_TIMEOUT)
         check.equal(
             {m["pid"] for m in fresh.ledger.managers()}, pids, "the manager lives on"
         )
@@ -979,10 +990,11 @@ def test_crowd_of_silent_strangers_disturbs_nobody(stage):
     with stage.fresh() as fresh, ExitStack() as strangers:
         share_one(fresh.owner, [61, 62])
         paths = sockets_of(fresh)
-        came = sum(
-            connect_strangers(paths, strangers, says_nothing)
+        came = [
+            stranger
             for _ in range(SILENT_CONNECTIONS)
-        )
+            for stranger in connect_strangers(paths, strangers, says_nothing)
+        ]
         require_connection(came)
         check_clients_served(stage, fresh, "came with many")
         strangers.close()
@@ -1011,7 +1023,9 @@ def managers_stopped(fresh):
     managers = [manager["pid"] for manager in fresh.ledger.managers()]
     check(managers, "there is a manager")
     with process_tree.stopped(managers):
+        listener().managers_signalled(signal.SIGSTOP)
         yield
+    listener().managers_signalled(signal.SIGCONT)
 
 
 @clause("MGR-18", profiles=("share",), **FASTEST_START, isolated=True)

@@ -487,21 +487,17 @@ def release_is_told_once(remove_unless_held, keep):
 
 def forgets_while_it_is_stopped(keep):
     """Return a `keep` that leaves the names that it finds after a stop."""
-    import time
+    import signal
 
     import __main__ as keeper
 
-    forgotten, last = set(), [time.monotonic()]
-    remove = keeper.is_removed
+    forgotten, remove = set(), keeper.is_removed
 
-    def remove_unless_forgotten(name, locks):
-        now = time.monotonic()
-        if now - last[0] > 0.4:
-            forgotten.update(os.listdir("/dev/shm"))
-        last[0] = now
-        return name not in forgotten and remove(name, locks)
+    def forget(*ignored):
+        forgotten.update(os.listdir("/dev/shm"))
 
-    keeper.is_removed = remove_unless_forgotten
+    signal.signal(signal.SIGCONT, forget)
+    keeper.is_removed = lambda *given: given[0] not in forgotten and remove(*given)
     return keep
 
 

@@ -153,7 +153,14 @@ def sharing_packs_a_view(share_memory):
 @mutant("resizes_what_is_shared", "SHARE-8", replaces="storage.Storage.resize")
 def resizes_what_is_shared(resize):
     """A shared storage grows, in memory that nobody shares."""
-    return lambda self, nbytes: self._exchange_memory(nbytes)
+    from sharedtensor.memory import Memory
+
+    def grow(self, nbytes):
+        grown = Memory(nbytes)
+        grown.bytes[: self.nbytes] = self.memory.bytes[:nbytes]
+        self.memory, self.nbytes = grown, nbytes
+
+    return grow
 
 
 @mutant("leaves_its_views_behind", "SHARE-9", replaces="protocol.export_tensor")
@@ -351,7 +358,7 @@ def clones_of_large_tensors_see_writes(clone, map_segment):
 
     def map_or_clone(self):
         segment = self.storage.segment
-        if segment is None or segment.storages or self.storage.nbytes < LARGE:
+        if segment is None or self.storage.nbytes < LARGE:
             return clone(self)
         made = type(self.storage)(self.storage.nbytes)
         segment.strategy.map_again(made.memory, segment)
