@@ -23,12 +23,14 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     take_back,
 )
 from sharedtensor_conformance.harness import check, eventually
+from sharedtensor_conformance.harness.case.listening import listener
 from sharedtensor_conformance.harness.case.outcomes import (
     Broken,
     DeadlineExceeded,
     NotRun,
     Unsupported,
 )
+from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.ledger.stage_ledger import Holdings
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
 from sharedtensor_conformance.harness.remote.calls import Remote
@@ -379,6 +381,14 @@ def kill_managers(stage: Any, fresh: Any) -> None:
         ended = select.select([death], [], [], stage.grace)[0]
         os.close(death)
         check(ended, "it is dead")
+    listener().managers_signalled(signal.SIGKILL)
+
+
+def stop_managers(fresh: Any) -> None:
+    """Stop the managers of the stage `fresh` by SIGSTOP."""
+    for manager in fresh.ledger.managers():
+        process_tree.stop(manager["pid"])
+    listener().managers_signalled(signal.SIGSTOP)
 
 
 def tensors_after_strategy_change(

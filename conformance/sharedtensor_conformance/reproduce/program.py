@@ -16,7 +16,10 @@ from sharedtensor_conformance.reproduce.sources import Unreplayable, read_source
 from sharedtensor_conformance.reproduce.steps import Steps, folded, of_last_stage
 
 RUNTIME = f"{__package__}.runtime"
-OWN = {"STRATEGY", "CHANNELS", "TIMEOUT", "DEADLINE", "GRACE", "SEGMENTS", "SEEN"}
+OWN = {
+    *("STRATEGY", "CHANNELS", "TIMEOUT", "DEADLINE", "GRACE"),
+    *("SEGMENTS", "MANAGERS", "SEEN"),
+}
 """The constants that each program defines."""
 
 STEPS = 'def steps():\n    """Do what the test of the case does."""\n'
@@ -135,6 +138,7 @@ def _constants(subject: Subject) -> str:
         f"TIMEOUT, DEADLINE = {implementation.patience:g}, {deadline:g}  # seconds\n"
         f"GRACE = {implementation.grace:g}  # seconds\n"
         f'SEGMENTS = r"{pattern}"\n'
+        f'MANAGERS = r"{implementation.manager_pattern or "(?!)"}"\n'
         f"SEEN = {evidence[0]!r}"
     )
 

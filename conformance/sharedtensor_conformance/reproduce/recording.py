@@ -67,6 +67,10 @@ class EventRecorder(Listener):
         """Record that a process was sent a signal."""
         self._add(actor, "signal", number=number)
 
+    def managers_signalled(self, number: int) -> None:
+        """Record that the managers were sent a signal."""
+        self._add(None, "managers", number=number)
+
     def changed(self, what: str) -> None:
         """Record a change of the system that all processes see."""
         self._add(None, "system", do=what)

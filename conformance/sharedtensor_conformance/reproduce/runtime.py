@@ -28,6 +28,8 @@ from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.harness.kernel.process_tree import (
     children,
     command,
+    descendants,
+    has_ended,
     status,
     wait_until,
 )
@@ -44,6 +46,7 @@ from sharedtensor_conformance.harness.remote.wire import (
 
 STRATEGY, CHANNELS = "default", ("pipe",)
 TIMEOUT, DEADLINE, GRACE, SEGMENTS, SEEN = 60.0, 10.0, 3.0, r"(?!)", ""
+MANAGERS = r"(?!)"
 
 
 class Operations:
@@ -152,6 +155,17 @@ def start_owner() -> Process:
     """Start the process that starts all others."""
     owner = subprocess.Popen([sys.executable, __file__, listener.getsockname()])
     return Process(owner.pid, owner.wait)
+
+
+def signal_managers(number: int) -> None:
+    """Send a signal to the managers; wait for their ends, if it is SIGKILL."""
+    found = [
+        one for one in descendants(os.getpid()) if re.search(MANAGERS, command(one))
+    ]
+    for pid in found:
+        os.kill(pid, number)
+    if number == signal.SIGKILL:
+        wait_until(lambda: all(map(has_ended, found)), TIMEOUT)
 
 
 def until_it_waits(process: Process) -> bool:

@@ -173,6 +173,9 @@ class Steps:
                 self.lines.append(f"{who}.kill()")
             case "signal":
                 self.lines.append(f"os.kill({who}.pid, {event['number']})")
+            case "managers":
+                name = signal.Signals(event["number"]).name
+                self.lines.append(f"signal_managers(signal.{name})")
             case "call":
                 self.lines += self._call_lines(number, event)
 

@@ -26,6 +26,9 @@ class Listener:
     def signalled(self, actor: Any, number: int) -> None:
         """A signal was sent to a process."""
 
+    def managers_signalled(self, number: int) -> None:
+        """A signal was sent to the managers."""
+
     def changed(self, what: str) -> None:
         """The system was changed for all processes, for example ``/dev/shm``."""
 
