@@ -6,6 +6,7 @@ result for each batch, but the report has one line for each case.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -24,7 +25,12 @@ Result = tuple[pytest.TestReport, Case]
 def case_in(report: pytest.TestReport | pytest.CollectReport) -> Case | None:
     """Return the case in pytest's report, or None if the report is not of a case."""
     found = dict(getattr(report, "user_properties", ())).get("case")
-    return Case.from_data(json.loads(str(found))) if found else None
+    return _read(str(found)) if found else None
+
+
+@functools.lru_cache(maxsize=1)  # pytest asks for each report several times
+def _read(text: str) -> Case:
+    return Case.from_data(json.loads(text))
 
 
 @dataclass
