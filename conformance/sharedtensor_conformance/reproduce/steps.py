@@ -13,7 +13,7 @@ import re
 import signal
 import textwrap
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sharedtensor_conformance import adapter
@@ -111,6 +111,7 @@ class Steps:
         self.words: set[str] = set()
         self._names: dict[str, dict[str, str]] = {}
         self._addresses: dict[int, str] = {}
+        self._pickled: dict[bytes, str] = {}
         self._begun: dict[int, list[str]] = {}
         self._growth = _growth(self.events)
 
@@ -245,7 +246,7 @@ class Steps:
                 return Name(f"{self._object(process, found['key'])!r}.key")
             return self._object(process, found["reference"])
 
-        return _with_regular_lists(wire.decode(data, resolve))
+        return _written_briefly(wire.decode(data, resolve), self._pickled)
 
     def _object(self, process: str, key: str) -> Object:
         """Return an object; a channel has the same key in all processes."""
@@ -270,6 +271,9 @@ class Steps:
             return self._kept(asked, value, objects)
         if isinstance(value, Object):
             return [f"assert {asked}.key == {value!r}.key"]
+        if isinstance(value, bytes):  # a pickle, which is another one in each run
+            self._pickled[value] = name = f"pickle_{len(self._pickled) + 1}"
+            return [f"{name} = {asked}"]
         if objects:
             return [asked]
         if value is None and not _returns(name):
@@ -445,14 +449,21 @@ def _returns(name: str) -> bool:
 # Values
 
 
-def _with_regular_lists(value: Any) -> Any:
-    """Return a value whose lists have a short `repr`."""
+def _written_briefly(value: Any, pickled: Mapping[bytes, str]) -> Any:
+    """Return a value whose lists and pickles have a short `repr`.
+
+    Args:
+        value: plain data, and objects.
+        pickled: the names of the pickles that the program has.
+    """
     if isinstance(value, list):
-        return Regular(map(_with_regular_lists, value))
+        return Regular(_written_briefly(item, pickled) for item in value)
     if type(value) is tuple:
-        return tuple(map(_with_regular_lists, value))
+        return tuple(_written_briefly(item, pickled) for item in value)
     if isinstance(value, dict):
-        return {key: _with_regular_lists(item) for key, item in value.items()}
+        return {key: _written_briefly(item, pickled) for key, item in value.items()}
+    if isinstance(value, bytes) and value in pickled:
+        return Name(pickled[value])
     return value
 
 

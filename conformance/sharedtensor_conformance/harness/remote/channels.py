@@ -6,10 +6,10 @@ pair: all processes that get it as an argument share it.
 
 from __future__ import annotations
 
+import copy
 import queue
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
@@ -195,7 +195,7 @@ class PairChannels:
                     self._channels[sender, kind] = Channel("", context, kind)
         if "pipe" in kinds:
             there = Channel("", context, "duplex_pipe")
-            back = copy(there)
+            back = copy.copy(there)
             back.reader, back.writer = there.writer, there.reader
             self._channels |= {(one, "pipe"): there, (other, "pipe"): back}
 
