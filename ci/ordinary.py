@@ -212,7 +212,10 @@ class Clone:
         if environment.open_files:
             made += ["prlimit", f"--nofile={environment.open_files}"]
         if not environment.namespaces:
-            made += ["python3", "-c", WITHOUT_NAMESPACES]
+            # Where Python is from a distribution, there may be no `python3`.
+            own = f"python3.{sys.version_info.minor}"
+            python = "python3" if self.debian else own
+            made += [python, "-c", WITHOUT_NAMESPACES]
         return made
 
     def _mounts(self, environment: Environment) -> str:
