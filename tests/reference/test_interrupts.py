@@ -224,7 +224,7 @@ def test_no_lock_of_a_queue_stays_taken():
         for _ in range(2):
             queue._unfinished_tasks.release()
             queue.task_done()
-            queue._finalize_close(deque(), queue._notempty, queue._reader)
+            queue._finalize_close(deque(), queue._notempty)
 
     def settle():
         assert_nothing_is_locked(queue)

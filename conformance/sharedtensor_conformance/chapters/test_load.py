@@ -157,6 +157,22 @@ def test_worker_exits_though_its_consumer_has_gone(owner, kind, how):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
+@clause("LOAD-7", prefers="fork", channels=("queue",), starts=True)
+def test_workers_that_could_receive_from_each_other_exit_at_once(owner):
+    """Two children have two queues. Each puts 3 MB on its own queue, and exits."""
+    channels = [owner.open_channel("queue") for _ in range(2)]
+    workers = [owner.start_peer(arguments=channels) for _ in channels]
+    for worker, channel in zip(workers, channels, strict=True):
+        worker.run(put_batches, channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    for channel in channels:
+        channel.use(owner, Channel.close)
+        channel.drop(owner)
+    for worker in workers:
+        worker.start_leaving()
+    for worker in workers:
+        check.equal(worker.wait_for_exit(), 0, "it exits normally")
+
+
 FILLING_COUNT, FILLING_SIZE = 1000, 10_000
 """The number of small messages, and the bytes in each. They fill the pipe even if the
 implementation puts the content of large messages elsewhere.

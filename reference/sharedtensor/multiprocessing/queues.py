@@ -30,6 +30,9 @@ It takes some thirty small messages. What waits behind them has no descriptor in
 """
 
 
+_queues: "weakref.WeakSet[Queue]" = weakref.WeakSet()
+
+
 class _ThreadCondition(threading.Condition):
     """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
 
@@ -79,7 +82,6 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     _after_fork: ClassVar[Callable[..., None]]
     _buffer: deque[Any]
     _closed: bool
-    _finalize_join: ClassVar[Callable[..., None]]
     _ignore_epipe: bool
     _close: util.Finalize | None
     _joincancelled: bool
@@ -175,7 +177,9 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         queue that this process has not put on stays as it is. Clause LIFE-13.
         """
         super().close()
-        if self._thread is None and self._has_written:
+        if self._thread is not None:
+            self._reader.close()
+        elif self._has_written:
             self._reader.close()
             self._writer.close()
 
@@ -190,20 +194,26 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         super()._reset(after_fork)  # type: ignore[misc]  # the stubs leave it out
         if not after_fork:
             self._notempty = _ThreadCondition(threading.Lock())
+        _queues.add(self)
         self._has_written = False  # by this process, without a thread
         self._given_up: threading.Thread | None = None
 
     @staticmethod
-    def _finalize_close(
-        buffer: deque[Any], notempty: threading.Condition, reader: Connection
-    ) -> None:
-        """Have the thread end once it has written what waits, and receive no more.
-
-        At its end this process would wait for ever for itself to receive what no other
-        process can. Clauses LOAD-7, THREAD-6.
-        """
+    def _finalize_close(buffer: deque[Any], notempty: threading.Condition) -> None:
+        """Have the thread end once it has written what waits. Clause THREAD-6."""
         atomic.under(notempty, _end_feeding, buffer, notempty)
-        reader.close()
+
+    @staticmethod
+    def _finalize_join(thread: weakref.ref[threading.Thread]) -> None:
+        """Wait for the thread; this process receives no more then if it ends.
+
+        Otherwise the thread could wait for ever for room that only this process would
+        make, or another one that waits for this one in the same way. Clause LOAD-7.
+        """
+        if util.is_exiting():
+            for each in list(_queues):
+                each._reader.close()
+        queues.Queue._finalize_join(thread)  # type: ignore[attr-defined]
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
         """Return whether a message can be read, or is to be waited for without end.
@@ -249,7 +259,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._close = util.Finalize(
                 self,
                 Queue._finalize_close,
-                [self._buffer, self._notempty, self._reader],
+                [self._buffer, self._notempty],
                 exitpriority=10,
             )
             thread.start()

@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 from contextlib import suppress
-from types import SimpleNamespace
+from multiprocessing import queues
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -55,15 +55,30 @@ def message_waits_in_a_file(*puts):
 @mutant(
     "end_waits_for_itself",
     "LOAD-7",
-    replaces="multiprocessing.queues.Queue._finalize_close",
+    replaces="multiprocessing.queues.Queue._finalize_join",
 )
-def end_waits_for_itself(finalize_close):
+def end_waits_for_itself(finalize_join):
     """At its end a process can still receive what it has put, and waits for that."""
+    return staticmethod(queues.Queue._finalize_join)
 
-    def keep_the_reader(buffer, notempty, reader):
-        finalize_close(buffer, notempty, SimpleNamespace(close=lambda: None))
 
-    return staticmethod(keep_the_reader)
+@mutant(
+    "ends_wait_for_each_other",
+    "LOAD-7",
+    replaces="multiprocessing.queues.Queue._finalize_join",
+)
+def ends_wait_for_each_other(finalize_join):
+    """At its end a process can still receive from queues that it has not put on."""
+
+    def close_own_and_join(thread):
+        from sharedtensor.multiprocessing.queues import _queues
+
+        for each in list(_queues):
+            if each._thread is not None:
+                each._reader.close()
+        queues.Queue._finalize_join(thread)
+
+    return staticmethod(close_own_and_join)
 
 
 @mutant(
