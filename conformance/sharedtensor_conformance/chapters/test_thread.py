@@ -482,6 +482,33 @@ def check_arrived_once(received, interruption, has_returned):
     check.equal(len(received) in allowed, True, said)
 
 
+@clause("THREAD-9", channels=("pipe",), isolated=True)
+def test_receive_that_is_interrupted_loses_its_own_message_at_most(owner, peer, stage):
+    """The peer is interrupted while it gets a message; another one follows.
+
+    What the interrupted call has not taken arrives before that.
+    """
+
+    def interrupt(one):
+        tensor = owner.make([one.place, 8])
+        owner.put(tensor, peer, "pipe")
+        has_returned = one.run(peer, "get", owner.name, "pipe")
+        found, again = receive_up_to_next(owner, peer, tensor)
+        if one.judges_leaks:
+            allowed = [0] if has_returned else [0, 1]
+            said = f"it is received once, or lost if it is interrupted ({one})"
+            check(len(found) in allowed, said)
+            check_shared_memory(tensor, again, *found)
+
+    def places():
+        owner.put(owner.make([6, 8]), peer, "pipe")
+        count = peer.run(count_places, "get", owner.name, "pipe")
+        peer.unreceived.clear()
+        return count
+
+    interrupt_at_each_place(stage, (owner, peer), places, interrupt)
+
+
 RACE_ROUNDS = 8
 
 

@@ -396,3 +396,22 @@ def memory_is_empty_during_the_move(move):
         atomic.call_each(then)
 
     return map_first
+
+
+@mutant(
+    "interrupted_receive_loses_two", "THREAD-9", replaces="multiprocessing.packets.read"
+)
+def interrupted_receive_loses_two(read):
+    """After a receive that was interrupted, the next one drops a message."""
+    unfinished = []
+
+    def read_next(*given):
+        if unfinished:
+            unfinished.clear()
+            read(*given)
+        unfinished.append(read)
+        message = read(*given)
+        unfinished.clear()
+        return message
+
+    return read_next
