@@ -1,4 +1,4 @@
-"""`recv()` raises, or returns garbage, after a signal handler interrupted another."""
+"""`recv()` raises `EOFError` after a signal handler has interrupted another one."""
 
 import signal
 import sys
