@@ -181,7 +181,8 @@ def move(source: Memory | Group, fd: int, then: Sequence[Call]) -> None:
 
     The old pages go, and the address stays. The calls in `then` belong to the move.
     Raises `ResourceError`; then the memory is as it was, and these calls have not been
-    made. Clauses SHARE-1, SHARE-9, SHARE-10, THREAD-6, FAIL-3, FAIL-4, FAIL-6, FAIL-9.
+    made. Clauses SHARE-1, SHARE-9, SHARE-10, THREAD-6, THREAD-8, FAIL-3, FAIL-4,
+    FAIL-6, FAIL-9.
 
     Writing is faster than copying through a mapping, and lack of memory is an error of
     the call, where it would be a SIGBUS there.

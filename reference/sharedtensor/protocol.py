@@ -141,7 +141,10 @@ def share_small(storages: Iterable[Storage]) -> None:
 
 
 def move_in_groups(storages: Iterable[Storage]) -> None:
-    """Move those of small storages that are private, in groups. Clause LIFE-26."""
+    """Move those of small storages that are private, in groups.
+
+    Clauses FD-8, LIFE-26.
+    """
     for group in groups_of(each for each in storages if each.segment is None):
         move_together(group)
 

@@ -173,10 +173,21 @@ def _put(actor: Actor, to: str, channel: str, payload: Any) -> Callable[[], obje
     return put
 
 
+def _get(actor: Actor, sender: str, channel: str) -> Callable[[], object]:
+    own = actor.pair_with(sender, channel).of(sender, channel)
+    decode = actor.operations.decode
+
+    def get() -> None:
+        decode(own.get())
+
+    return get
+
+
 CALLS: dict[str, Callable[..., Callable[[], object]]] = {
     "share": _share,
     "share_module": _share_module,
     "put": _put,
+    "get": _get,
 }
 """The calls that can be interrupted, by name; each returns a function."""
 

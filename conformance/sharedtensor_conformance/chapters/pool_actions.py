@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 from sharedtensor_conformance.chapters.worker_tasks import (
@@ -56,6 +58,11 @@ class Executor(ProcessPoolExecutor):
     ) -> Any:
         """Submit a call and wait for its result."""
         return self.submit(function, *arguments, **(named or {})).result()
+
+    def apply_async(self, function: Callable[..., Any], arguments: list[Any]) -> Any:
+        """Submit a call; return what has its result."""
+        future = self.submit(function, *arguments)
+        return SimpleNamespace(get=future.result)
 
     def close(self) -> None:
         """Accept no call any more."""
@@ -110,6 +117,42 @@ def add_in_tasks(actor: Actor, pool: Any, method: str, payloads: list[Any]) -> A
     return actor.incoming(
         actor.by_implementation(lambda: submit(pool, add_and_return, arguments))
     )
+
+
+@starts_processes
+def add_beside(
+    actor: Actor,
+    kind: str,
+    method: str,
+    payloads: list[Any],
+    task: Callable[..., Any],
+    given: Any,
+    timeout: float,
+) -> list[list[Any]]:
+    """Submit a task to a new pool amid those of `add_and_return` for each payload.
+
+    What is not there after `timeout` seconds raises an exception of the implementation.
+
+    Returns:
+        The results, and the name and the text of the exception of each other task.
+    """
+    calls = [(add_and_return, [actor.outgoing(payload)]) for payload in payloads]
+    calls.insert(len(calls) // 2, (task, actor.outgoing(given)))
+    results, raised = [], []
+
+    def ask_for_all() -> None:
+        with open_pool(actor, 2, method, kind) as pool:
+            submitted = [pool.apply_async(*call) for call in calls]
+            for each in submitted:
+                try:
+                    results.append(each.get(timeout))
+                except (multiprocessing.TimeoutError, TimeoutError):
+                    raise
+                except Exception as error:
+                    raised.append(f"{type(error).__name__}: {error}")
+
+    actor.by_implementation(ask_for_all)
+    return [actor.incoming(results), raised]
 
 
 @starts_processes

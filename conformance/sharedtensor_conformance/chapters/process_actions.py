@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -94,6 +95,17 @@ def set_umask(actor: Actor, mask: int) -> int:
 def ignore_signal(actor: Actor, number: int) -> None:
     """Ignore a signal in this process."""
     signal.signal(number, signal.SIG_IGN)
+
+
+def wait_for_all_children(actor: Actor) -> None:
+    """Let the handler of SIGCHLD wait for all children of this process that end."""
+
+    def wait(*ignored: object) -> None:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    signal.signal(signal.SIGCHLD, wait)
 
 
 def open_pipe(actor: Actor) -> tuple[int, int]:

@@ -19,7 +19,11 @@ from sharedtensor_conformance.chapters.shared_steps import (
     tensors_after_strategy_change,
     wait_until_receivable,
 )
-from sharedtensor_conformance.chapters.tensor_actions import make_long, make_many
+from sharedtensor_conformance.chapters.tensor_actions import (
+    make_long,
+    make_many,
+    positions_with_wrong_values,
+)
 from sharedtensor_conformance.chapters.worker_tasks import (
     make_and_keep,
     targets_of_a_program,
@@ -32,6 +36,9 @@ from sharedtensor_conformance.report.verdicts import Need
 
 TENSORS_HELD = 6
 """The number of tensors over one storage that a process holds at the same time."""
+
+FEW_DESCRIPTORS = 16
+"""The number of descriptors that many small storages of a message may cost."""
 
 MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""
@@ -384,6 +391,21 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     for actor in (sender, receiver):
         actor.drop_all()
     stage.check_descriptors(before, {sender: 0, receiver: 0}, "nothing is left")
+
+
+@clause("FD-8", in_flight=MANY_STORAGES)
+def test_small_storages_of_one_message_cost_few_descriptors(sender, receiver, stage):
+    """The sender sends hundreds of tensors; each side holds them, and drops them."""
+    sender.send(sender.make([1, 2]), receiver).drop()
+    before = stage.holdings(sender, receiver)
+    made = sender.run(make_many, MANY_STORAGES, 91)
+    arrived = sender.send(made, receiver)
+    wrong = receiver.run(positions_with_wrong_values, arrived, 91)
+    check.equal(wrong, [], "the places of tensors that arrive with other values")
+    few = {sender: FEW_DESCRIPTORS, receiver: FEW_DESCRIPTORS}
+    stage.check_descriptors(before, few, "all of them cost few descriptors")
+    for one in (*made, *arrived):
+        one.drop()
 
 
 @clause("FD-6", "CHAN-3", in_flight=MANY_STORAGES)

@@ -24,6 +24,7 @@ from sharedtensor_conformance.chapters.message_actions import (
     unreceivable,
 )
 from sharedtensor_conformance.chapters.pool_actions import (
+    add_beside,
     results_of_recycled_workers,
     terminate_early,
 )
@@ -45,6 +46,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     file_of,
     fork_with,
     holdings_of,
+    judging,
     leftovers,
     overwrite_freed_memory,
     process_counts,
@@ -69,6 +71,10 @@ from sharedtensor_conformance.chapters.tensor_actions import (
     mapped_sizes,
     positions_with_wrong_first_value,
     positions_with_wrong_values,
+)
+from sharedtensor_conformance.chapters.worker_tasks import (
+    add_and_return,
+    add_and_return_in_vain,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.case.checks import tally
@@ -1140,6 +1146,56 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
     for number in range(FAILED_MESSAGES):
         fail_and_send(number)
     check_no_growth(before, stage, sender, receiver)
+
+
+POOL_FAILURES = {
+    "task is not pickled": "LIFE-18",
+    "result is not pickled": "LIFE-18",
+    "task is not rebuilt": "LIFE-19",
+    "result is not rebuilt": "LIFE-19",
+}
+"""What of a task of a pool fails, and the clause about it."""
+
+
+def failing_task(owner, failure, tensor):
+    """Return a task that fails so, and its arguments."""
+    rebuilt = failure.endswith("rebuilt")
+    if failure.startswith("result"):
+        return add_and_return_in_vain, [tensor, "OwnError" if rebuilt else ""]
+    bad = owner.run(unreceivable, "OwnError") if rebuilt else owner.run(unpicklable)
+    return add_and_return, [[bad, tensor]]
+
+
+@clause(*("LIFE-18", "LIFE-19"), profiles=("drop-in",), prefers="fork", isolated=True)
+@pytest.mark.parametrize("kind", ["pool", "executor"])
+def test_pool_goes_on_when_a_task_or_its_result_fails_half_way(
+    stage, start_method, kind
+):
+    """Each failing task is submitted between two others, and all are asked for.
+
+    An executor may raise for all of them, so each failure has an executor of its own.
+    """
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        for number, (failure, clause_id) in enumerate(POOL_FAILURES.items()):
+            tensors = [owner.make([number, n, 272]) for n in range(3)]
+            task, given = failing_task(owner, failure, tensors[2])
+            with judging(clause_id):
+                results, raised = owner.run(
+                    *(add_beside, kind, start_method, tensors[:2]),
+                    *(task, given, fresh.timeouts.answer),
+                )
+                check(raised, f"asking for the result raises where a {failure}")
+                if kind == "executor":
+                    continue
+                check.equal(len(results), 2, f"the others arrive ({raised})")
+                for tensor, result in zip(tensors, results, strict=False):
+                    check.equal(result.read(0), number + 1, "a worker has added 1")
+                    check_shared_memory(tensor, result)
+                own = (
+                    "OwnError: this object" if clause_id == "LIFE-19" else "this object"
+                )
+                check(own in raised[0], f"it is the object's exception: {raised[0]}")
 
 
 # Ends of processes

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytest
+
 from sharedtensor_conformance.chapters.group_actions import (
     CALL_FORMS,
     DAEMONS_ADD,
@@ -26,7 +28,11 @@ from sharedtensor_conformance.chapters.groups import (
 )
 from sharedtensor_conformance.chapters.interruptions import send_signal
 from sharedtensor_conformance.chapters.module_actions import missing_in_module
-from sharedtensor_conformance.chapters.process_actions import raise_on_sigint
+from sharedtensor_conformance.chapters.process_actions import (
+    ignore_signal,
+    raise_on_sigint,
+    wait_for_all_children,
+)
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
 
 SHORT_TIMEOUT = 0.2
@@ -580,6 +586,30 @@ def test_no_process_runs_when_the_call_that_joins_them_was_interrupted(
         check.equal(raised, "KeyboardInterrupt", "that is what it raises")
         running = lambda: [pid for pid in started if is_running(pid)]  # noqa: E731
         check.equal(running(), [], "no process runs any more")
+
+
+@clause("SPAWN-10", **END_TESTS, isolated=True)
+@pytest.mark.parametrize("statuses", ["ignored", "taken"])
+def test_ends_are_told_where_the_program_has_the_statuses(
+    stage, start_method, statuses
+):
+    """The owner ignores SIGCHLD, or has a handler that waits for all children."""
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        if statuses == "ignored":
+            owner.run(ignore_signal, signal.SIGCHLD)
+        else:
+            owner.run(wait_for_all_children)
+        for task, (kind, fields, text) in EXPECTED_ERRORS.items():
+            told = start_together(owner, task, 2, [zeros(owner, 2)], start_method)
+            if not kind:
+                check.equal(told, None, f"the call returns ({task})")
+                continue
+            check_join_error(told, kind, error_index=1)
+            check(text in told["message"], f"it has the text ({task})")
+            if code := fields.get("exit_code"):
+                known = told["exit_code"] in (code, None)
+                check(known, f"it names the status or none: {told['exit_code']}")
 
 
 @clause("SPAWN-8", **KILL_TESTS)

@@ -25,6 +25,10 @@ WAYS_TO_START = tuple(STARTS)[1:]
 """The ways to give tensors to a process, except by name, which has its own test."""
 
 
+LONG_TEXT = "text " * 50_000
+"""A text that is longer than what a pipe takes."""
+
+
 @clause("START-1", dtypes=("int64",), vary=("strategy", "start_method"))
 def test_process_argument_arrives_with_its_values(owner):
     """The owner starts a child with two tensors; the child reads both."""
@@ -55,9 +59,13 @@ def test_later_child_finds_what_was_written_in_between(owner):
     "START-2", start_methods=("spawn", "forkserver"), vary=("strategy", "start_method")
 )
 def test_process_argument_is_shared_with_the_child(owner):
-    """Owner and child write in turn to a tensor that the child got at its start."""
+    """Owner and child write in turn to a tensor that the child got at its start.
+
+    A text came with it that is longer than what a pipe takes.
+    """
     tensor = owner.make([11, 12, 13])
-    child = owner.start_peer(arguments={"weights": [tensor]})
+    child = owner.start_peer(arguments={"text": LONG_TEXT, "weights": [tensor]})
+    check(child.arguments["text"] == LONG_TEXT, "the text arrives whole")
     check_shared_memory(child.arguments["weights"][0], tensor)
 
 

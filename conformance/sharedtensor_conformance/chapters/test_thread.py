@@ -40,11 +40,13 @@ from sharedtensor_conformance.chapters.thread_actions import (
     count_thread_starts,
     counted_thread_starts,
     get_in_threads,
+    make_ones,
     put_and_get_in_threads,
     put_from_threads,
     share_and_put_in_parallel,
     start_exchange,
     stop_exchange,
+    use_while_it_moves,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
 from sharedtensor_conformance.harness.remote.actor import Actor
@@ -53,6 +55,7 @@ THREADS = 4
 PER_THREAD = 40
 FORKS = 5
 INTERRUPTIONS = 3
+MOVES = 3
 
 ALL_MESSAGES = sorted(
     [thread, number, True] for thread in range(THREADS) for number in range(PER_THREAD)
@@ -479,6 +482,33 @@ def check_arrived_once(received, interruption, has_returned):
     check.equal(len(received) in allowed, True, said)
 
 
+@clause("THREAD-9", channels=("pipe",), isolated=True)
+def test_receive_that_is_interrupted_loses_its_own_message_at_most(owner, peer, stage):
+    """The peer is interrupted while it gets a message; another one follows.
+
+    What the interrupted call has not taken arrives before that.
+    """
+
+    def interrupt(one):
+        tensor = owner.make([one.place, 8])
+        owner.put(tensor, peer, "pipe")
+        has_returned = one.run(peer, "get", owner.name, "pipe")
+        found, again = receive_up_to_next(owner, peer, tensor)
+        if one.judges_leaks:
+            allowed = [0] if has_returned else [0, 1]
+            said = f"it is received once, or lost if it is interrupted ({one})"
+            check(len(found) in allowed, said)
+            check_shared_memory(tensor, again, *found)
+
+    def places():
+        owner.put(owner.make([6, 8]), peer, "pipe")
+        count = peer.run(count_places, "get", owner.name, "pipe")
+        peer.unreceived.clear()
+        return count
+
+    interrupt_at_each_place(stage, (owner, peer), places, interrupt)
+
+
 RACE_ROUNDS = 8
 
 
@@ -527,3 +557,52 @@ def test_drop_that_is_interrupted_leaves_nothing(owner, stage, kind):
     before = holdings_of(stage, owner)
     owner.run(interrupt_drops, kind, [8, 9])
     check_no_growth(before, stage, owner)
+
+
+BULK_LENGTH = 9 << 20
+"""The number of elements of a tensor of 36 MiB. Memory of this size goes back to the
+system when it is freed, so a thread that still reads it crashes.
+"""
+
+LIST_LENGTH = 1 << 16
+"""The number of elements of a tensor that is read as a list."""
+
+
+def check_used_while_it_moves(tensor, length, reading, receiver, channel=""):
+    """Let two threads use and move a tensor of ones; check what both processes have.
+
+    Without a channel one thread shares it, and it is sent afterwards.
+    """
+    sender = tensor.actor
+    route = [receiver.name, channel] if channel else []
+    used = tensor, length, reading, route
+    wrong, written = sender.run(use_while_it_moves, *used)
+    check.equal(wrong, [], "each read gives what was there")
+    if channel:
+        arrived = receiver.get(sender, channel)
+    else:
+        arrived = sender.send(tensor, receiver)
+    for one in (tensor, arrived):
+        first, middle, last = (one.read(n) for n in (0, length // 2, length - 1))
+        check.equal([first, middle], [2, 1], "what was written before is kept")
+        check(last in range(1, written + 1), "what was written meanwhile, or before")
+    for one in (tensor, arrived):
+        one.drop()
+
+
+@clause("THREAD-8", profiles=("share", "views"), views=("expanded",), may_corrupt=True)
+def test_tensor_can_be_used_by_another_thread_while_it_is_shared(owner, peer):
+    """Both share a tensor of 36 MiB, which a thread of theirs writes and clones."""
+    for actor, other in ((owner, peer), (peer, owner)):
+        tensor = actor.run(make_ones, BULK_LENGTH)
+        check_used_while_it_moves(tensor, BULK_LENGTH, "clone", other)
+
+
+@clause("THREAD-8", may_corrupt=True)
+def test_tensor_can_be_used_by_another_thread_while_it_is_sent(
+    sender, receiver, channel
+):
+    """A thread of the sender writes and lists tensors that another one puts."""
+    for _ in range(MOVES):
+        tensor = sender.run(make_long, LIST_LENGTH, 1)
+        check_used_while_it_moves(tensor, LIST_LENGTH, "values", receiver, channel)

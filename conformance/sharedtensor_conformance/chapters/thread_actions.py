@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.message_actions import bytes_of_size
 from sharedtensor_conformance.harness.remote.actor import Actor
 from sharedtensor_conformance.harness.remote.threads import (
@@ -23,6 +24,9 @@ _thread_starts = 0
 
 MAX_IN_FLIGHT = 16
 """More messages than an `Exchange` can have in flight: one for each process there."""
+
+USES_AFTER_THE_MOVE = 3
+"""How often a tensor is read once it has moved; a queue may move it a little later."""
 
 LONG_MESSAGE_BYTES = 100_000
 """The size of long messages in bytes, more than what is sent in one piece."""
@@ -92,6 +96,61 @@ def share_and_put_in_parallel(
     )
     last = actor.call("address", tensor)
     return [[one, other, last], values, [first, second]]
+
+
+def make_ones(actor: Actor, length: int) -> Any:
+    """Return a new tensor of `length` elements of value 1, made without a list."""
+    one = actor.call("make", [1], (1,), "float32")
+    window = Layout("everywhere", 0, (length,), (0,))
+    return actor.call("clone", actor.call("view", one, window))
+
+
+def use_while_it_moves(
+    actor: Actor, tensor: Any, length: int, reading: str, route: list[str]
+) -> list[Any]:
+    """Read and write a tensor of ones in a thread while another one shares or sends it.
+
+    The thread writes to the last element, and reads all of them by an operation that
+    makes a copy of the tensor or a list. The other one writes 2 to the first element,
+    and puts the tensor on a route; without a route it shares it.
+
+    Returns:
+        Values that were read where nobody wrote them, with their places, and the last
+        value that was written.
+    """
+    moved = threading.Event()
+    last, wrong = length - 1, []
+
+    def read_all() -> dict[int, float]:
+        read = actor.call(reading, tensor)
+        places = (0, length // 2, last)
+        if reading == "values":
+            return {place: read[place] for place in places}
+        return {place: actor.call("read", read, (place,)) for place in places}
+
+    def use() -> int:
+        written, rounds_left = 1, USES_AFTER_THE_MOVE
+        while rounds_left:
+            rounds_left -= moved.is_set()
+            written += 1
+            actor.call("write", tensor, (last,), written)
+            first, middle, end = (read := read_all()).values()
+            if first not in (1, 2) or middle != 1 or end not in range(1, written + 1):
+                wrong.append(read)
+        return written
+
+    def move() -> None:
+        actor.call("write", tensor, (0,), 2)
+        try:
+            if route:
+                actor.put(route[0], route[1], tensor)
+            else:
+                actor.call("share", tensor)
+        finally:
+            moved.set()
+
+    written, _ = run_in_parallel(use, move)
+    return [wrong, written]
 
 
 def put_from_threads(

@@ -16,6 +16,7 @@ from sharedtensor_conformance.chapters.bundle_actions import (
     describe_bundle,
     write_bundle,
 )
+from sharedtensor_conformance.chapters.message_actions import Unpicklable, Unreceivable
 from sharedtensor_conformance.harness.ledger import ledger
 from sharedtensor_conformance.harness.remote.payloads import map_leaves
 from sharedtensor_conformance.harness.remote.setting import Setting
@@ -103,6 +104,15 @@ def add_and_return(payload: Any) -> Any:
 
     map_leaves(tensors, add)
     return WORKER.encoded(tensors)
+
+
+def add_and_return_in_vain(payload: Any, error: str) -> list[Any]:
+    """Call `add_and_return`; return what cannot be rebuilt beside its result.
+
+    It raises `error` there; without one, it cannot be pickled.
+    """
+    bad = Unreceivable(error) if error else Unpicklable()
+    return [bad, add_and_return(payload)]
 
 
 def add_in_process(setting: Setting, payload: Any) -> None:

@@ -185,7 +185,7 @@ def read(
     `ResourceError`, or `BlockingIOError` if there is none and the caller is not to
     `wait`. If this process has no room for the descriptors,
     the message is lost, the ones that came are closed, and the connection stays in
-    step. Clauses FAIL-2, FAIL-8, FAULT-4.
+    step. Clauses FAIL-2, FAIL-8, FAULT-4, THREAD-9.
     """
     packet, descriptors, lost = _receive(end, wait, [] if taken is None else taken)
     try:

@@ -134,6 +134,7 @@ class ProcessContext:
 
         Where this program ignores SIGCHLD or waits for all of its children itself,
         nobody has the status (None): then the process is believed what it has said.
+        Clause SPAWN-10.
         """
         process, told = self.processes[index], self._told(index)
         if isinstance(told, str):

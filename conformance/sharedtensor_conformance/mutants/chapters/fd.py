@@ -331,3 +331,9 @@ def message_is_given_back_as_a_whole(open_segment, release):
         release(self, segment)
 
     return open_and_bind, release_unless_bound
+
+
+@mutant("small_storages_move_alone", "FD-8", replaces="protocol.is_small")
+def small_storages_move_alone(is_small):
+    """Each storage gets a segment of its own, however small it is."""
+    return lambda storage: False

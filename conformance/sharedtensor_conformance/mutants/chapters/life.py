@@ -520,6 +520,18 @@ def tells_another_exception(unpack_message):
     return unpack
 
 
+@mutant(
+    "pool_waits_for_what_is_not_rebuilt",
+    "LIFE-19",
+    replaces=("multiprocessing.pool.Tasks.get", "multiprocessing.pool.Results.get"),
+)
+def pool_waits_for_what_is_not_rebuilt(*gets):
+    """A task or a result that raises while it is rebuilt ends who receives it."""
+    from sharedtensor.multiprocessing.queues import SimpleQueue
+
+    return tuple(SimpleQueue.get for _ in gets)
+
+
 @mutant("failed_receive_keeps_the_rest", "LIFE-19", replaces="transport.Inbox.close")
 def failed_receive_keeps_the_rest(close):
     """What an exception leaves in a received message is not closed."""

@@ -530,3 +530,18 @@ def interrupted_call_leaves_its_processes(end):
             end(self, *grace)
 
     return end_unless_interrupted
+
+
+@mutant(
+    "unknown_statuses_are_failures",
+    "SPAWN-10",
+    replaces="multiprocessing.spawning.ProcessContext._told",
+)
+def unknown_statuses_are_failures(told):
+    """A process that has said that it has done its work is not believed."""
+
+    def tell(group, index):
+        said = told(group, index)
+        return None if said == 0 else said
+
+    return tell

@@ -378,3 +378,40 @@ def handler_is_taken_for_the_system(is_of_handler):
 def interrupted_finalizer_is_forgotten(finish_ended):
     """What an interrupted finalizer has left open stays open."""
     return lambda: None
+
+
+@mutant("memory_is_empty_during_the_move", "THREAD-8", replaces="memory.move")
+def memory_is_empty_during_the_move(move):
+    """The segment is mapped over the old memory before the bytes are written to it."""
+    from sharedtensor import atomic, memory
+
+    def map_first(source, fd, then):
+        if isinstance(source, memory.Group):
+            move(source, fd, then)
+            return
+        content = bytes(source.bytes)
+        os.ftruncate(fd, source.nbytes)
+        memory.map_segment(source, fd)
+        source.bytes[:] = content
+        atomic.call_each(then)
+
+    return map_first
+
+
+@mutant(
+    "interrupted_receive_loses_two", "THREAD-9", replaces="multiprocessing.packets.read"
+)
+def interrupted_receive_loses_two(read):
+    """After a receive that was interrupted, the next one drops a message."""
+    unfinished = []
+
+    def read_next(*given):
+        if unfinished:
+            unfinished.clear()
+            read(*given)
+        unfinished.append(read)
+        message = read(*given)
+        unfinished.clear()
+        return message
+
+    return read_next
