@@ -4,10 +4,13 @@ The site is built from what is in the repository and needs no network.
 """
 
 import gc
+import html
 import re
 import sys
+import textwrap
 from pathlib import Path
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sharedtensor_conformance.clauses import SPEC_VERSION
 
@@ -55,15 +58,6 @@ clauses_implementations = [
     *("stdlib", "sharedarray", "shared-ndarray2"),
     *("torch-patched", "reference"),
 ]
-
-myst_html_meta = {
-    "description": "How tensors are shared between processes: an executable "
-    "specification, and what PyTorch and other libraries hold of it.",
-    "property=og:title": "shared-tensor-spec",
-    "property=og:description": "What torch.multiprocessing promises, as testable "
-    "clauses, and which libraries keep them.",
-}
-"""What is shown of a link to a page where it is pasted."""
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -141,7 +135,32 @@ def mend(app, pagename, templatename, context, doctree):
         context["body"] = SCROLLED.sub(r'\1 tabindex="0">', context["body"])
 
 
+DESCRIPTION = (
+    "What torch.multiprocessing promises about tensors shared between processes, as "
+    "testable clauses, and which libraries keep them."
+)
+META = """\
+<meta name="description" content="{0}">
+<meta property="og:site_name" content="{1}">
+<meta property="og:title" content="{2}">
+<meta property="og:description" content="{0}">
+<meta property="og:type" content="article">
+"""
+
+
+def describe(app, pagename, templatename, context, doctree):
+    """Say what a page is about, as search engines and chats show it with a link."""
+    first = doctree and doctree.next_node(nodes.paragraph)
+    said = context.get("description") or (first.astext() if first else DESCRIPTION)
+    said = textwrap.shorten(said, 200, placeholder=" ...")
+    title = re.sub("<[^>]+>", "", context.get("title", ""))
+    shown = said, project, html.unescape(title)
+    tags = META.format(*map(html.escape, shown))
+    context["metatags"] = context.get("metatags", "") + tags
+
+
 def setup(app):
     """Show Mermaid diagrams as their source: drawing them needs a script."""
     app.add_lexer("mermaid", TextLexer)
     app.connect("html-page-context", mend, priority=900)  # after the theme
+    app.connect("html-page-context", describe)

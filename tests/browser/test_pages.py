@@ -28,6 +28,8 @@ PAGES = (
     "spec/index.html",
     "spec/grad.html",
     "spec/fault.html",
+    "spec/GRAD-2.html",
+    "spec/LIFE-7.html",
     "spec/clauses.html",
     "spec/promises.html",
     "spec/changes.html",

@@ -40,8 +40,33 @@ def test_from_the_front_page_to_a_broken_clause_of_torch(opened):
     assert "sends requires_grad but not .grad" in box.inner_text()
     assert "Recorded on 2026-11-21" in box.inner_text()
     box.get_by_role("link", name="Evidence").click()
-    page.wait_for_url("**/spec/grad.html#GRAD-2-torch")
+    page.wait_for_url("**/spec/GRAD-2.html#GRAD-2-torch")
+    box = page.locator("#GRAD-2-torch")
+    program = (CAUSES / "torch/grad_present_is_not_sent.py").read_text()
+    assert program.strip() in box.inner_text()
+
+
+def test_page_of_a_clause_leads_to_its_chapter_and_to_the_next_clause(opened):
+    page = opened("spec/grad.html#GRAD-2-torch")  # an address of earlier versions
+    page.locator("#GRAD-2-torch").click()
+    page.wait_for_url("**/spec/GRAD-2.html#GRAD-2-torch")
     assert page.locator("#GRAD-2-torch").is_visible()
+    assert not page.get_by_text("test_grad_arrives").is_visible()
+    page.get_by_text("How it is tested").click()
+    assert page.locator(".clause-backing .citations").first.is_visible()
+    page.locator(".clause-nav").get_by_role("link", name="GRAD-3").click()
+    page.wait_for_url("**/spec/GRAD-3.html")
+    page.locator(".clause-nav").get_by_role("link", name="GRAD: ").click()
+    page.wait_for_url("**/spec/grad.html#GRAD-3")
+
+
+def test_each_clause_has_a_page_with_its_text(opened, folder):
+    listed = json.loads((folder / "clauses.json").read_text(encoding="utf-8"))
+    assert {one["page"] for one in listed} == {f"spec/{id}.html" for id in CLAUSES}
+    page = opened("spec/LIFE-7.html")
+    assert page.locator("h1").inner_text().startswith("LIFE-7")
+    about = page.locator("meta[name=description]").get_attribute("content")
+    assert about.split()[:4] == page.locator(".clause-text").inner_text().split()[:4]
 
 
 def test_figures_of_the_front_page_are_the_rows_of_the_matrix(opened):
@@ -279,7 +304,7 @@ def test_error_message_leads_to_its_clause(opened, words, id):
     found[addresses.index(entry)].click()
     page.wait_for_url("**/guides/messages.html#*")
     page.locator("section:target").get_by_text(id, exact=True).first.click()
-    page.wait_for_url(f"**#{id}")
+    page.wait_for_url(f"**/spec/{id}.html")
 
 
 FIRST_RESULTS = """texts => texts.map(text => {

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharedtensor_conformance.expectations.programs import code_hash
 from sharedtensor_conformance.report.causes import Cause, Promise, load_causes
@@ -237,6 +237,25 @@ class _Patched:
         if not column or not any(outcome_in(column, id).judged for id in broken):
             return None
         return program not in self.left
+
+
+class Program(NamedTuple):
+    """A program that shows a deviation.
+
+    Args:
+        output: what it printed, where that is recorded.
+    """
+
+    text: str
+    output: str = ""
+
+
+def program_of(root: Path, known: Mapping[str, Deviating], file: str) -> Program:
+    """Return the program in a file of the repository at `root`."""
+    for report in (one for each in known.values() for one in each.reports):
+        if report.file == file:
+            return Program(report.program, report.output)
+    return Program(text_of(root, file))
 
 
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:

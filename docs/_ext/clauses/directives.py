@@ -86,7 +86,7 @@ class ClauseDirective(SphinxDirective):
         box += nodes.title("", "", id, nodes.Text(f" {clause.title}"))
         box += self._properties(clause, source)
         box += self._prose(clause)
-        box += place("clause-backing", id=clause.id)
+        box += place("clause-strip", clause=clause)
         return [box]
 
     def _properties(self, clause: Clause, source: str) -> nodes.paragraph:

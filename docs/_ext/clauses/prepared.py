@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from sharedtensor_conformance.adapter import (
     ADAPTER_CHANGES,
@@ -22,35 +23,52 @@ from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 from clauses import faults
+from clauses.backing import Backing
 from clauses.changes import changes
 from clauses.deviations import (
     PATCHED,
     PROJECTS,
     Deviating,
+    Program,
     Report,
     findings,
     fixes_of,
+    program_of,
 )
 from clauses.domain import NAME
+from clauses.known import Deviation
 from clauses.outcomes import outcome_in
 from clauses.releases import rows, steps
 from clauses.rendering import PREPARED, Content, written
-from clauses.reports import NO_CUDA, Column
+from clauses.reports import NO_CUDA, Column, Judgement
 from clauses.settings import SETTINGS
 
 CONFIGURATION = re.compile(r" under [a-z_]+$")
 
 
-def backing(content: Content) -> Content:
-    """Return a clause with its tests, its code, its mutants and its example."""
-    id, evidence = content["id"], content["backing"].evidence
+def clause_page(content: Content) -> Content:
+    """Return what backs a clause: an example, tests, code, mutants and programs."""
+    id, backing = content["clause"].id, content["backing"]
     return {
-        "clause": content["env"].domaindata[NAME]["clause"][id].content,
-        "example": content["backing"].examples.get(id),
-        "tests": citing(evidence.tests, id),
-        "code_of": citing(evidence.code, id),
-        "mutants": citing(evidence.mutants, id),
+        "example": backing.examples.get(id),
+        "tests": citing(backing.evidence.tests, id),
+        "code_of": citing(backing.evidence.code, id),
+        "mutants": citing(backing.evidence.mutants, id),
+        "explained": partial(explained, backing),
     }
+
+
+def explained(
+    backing: Backing, judgement: Judgement
+) -> Iterator[tuple[Deviation, Program | None]]:
+    """Yield the known deviations of a verdict; each program once, with the first."""
+    shown = {""}
+    for cause in judgement.known:
+        file = cause.program
+        is_new = file not in shown
+        shown.add(file)
+        known = backing.deviations
+        yield cause, program_of(backing.root, known, file) if is_new else None
 
 
 def answers(content: Content) -> Content:
@@ -194,7 +212,7 @@ def setup(app: Sphinx) -> None:
     """Say which function is for which template."""
     PREPARED.update(
         {
-            "clause-backing": backing,
+            "clause-page": clause_page,
             "answers": answers,
             "clause-index": lambda _: {"citing": citing},
             "clause-matrix": lambda _: {"levels": LEVELS, "settings": SETTINGS},
