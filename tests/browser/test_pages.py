@@ -22,6 +22,7 @@ PAGES = (
     "implementations/reference.html",
     "upstream/index.html",
     "upstream/torch.html",
+    "upstream/torch-grad-present-is-not-sent.html",
     "upstream/mindspore.html",
     "upstream/shared-ndarray2.html",
     "upstream/tensordict.html",

@@ -191,8 +191,10 @@ def test_report_to_a_project_is_copied_as_markdown(opened):
     allowed = ["clipboard-read", "clipboard-write"]
     page = opened("implementations/torch.html", permissions=allowed)
     page.locator("tr", has_text="GRAD-3").get_by_role("link", name="drops its").click()
-    page.wait_for_url("**/upstream/torch.html#grad-present-is-not-sent")
-    box = page.locator("#grad-present-is-not-sent details")
+    page.wait_for_url("**/upstream/torch-grad-present-is-not-sent.html")
+    issue = page.get_by_role("link", name="Open an issue at PyTorch")
+    assert "title=Sending%20a%20tensor" in issue.get_attribute("href")
+    box = page.locator("article details")
     box.locator("summary").click()
     box.hover()
     box.locator("button.copybtn").click()

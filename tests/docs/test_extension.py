@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urldefrag, urljoin
 
 import pytest
@@ -379,7 +380,7 @@ FLAWED = {
         "```{promise} P02\n:source: https://acme.org/more\n\nIt is nice.\n```\n\n"
         "```{promise} P03\n:informative: Nothing shows it.\n\nIt is safe.\n```\n\n"
         "```{profiles}\nviews needs core\n```\n\n```{implementation} other\n```\n\n"
-        "```{fault-table}\n```\n\n```{deviation-reports} other\n```\n"
+        "```{fault-table}\n```\n\n```{deviation-list} other\n```\n"
     ),
     f"{CHAPTERS}/test_other.py": '@clause("NONE-1")\ndef test_nothing():\n    pass\n',
     "reference/sharedtensor/other.py": '"""Keeps UTF-8 text. Clause TINY-6."""\n',
@@ -430,25 +431,29 @@ def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
     assert "receiver reads the write" in site_of({file: renamed}).page("TINY-1.html")
 
 
-def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build):
-    from clauses.pages import navigation
+def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build, tmp_path):
+    from clauses.pages import source_pages
 
-    share, made = navigation(), []
-
-    def shown_on(page):
-        context = {"toctree": lambda **options: made.append(page) or f"as on {page}"}
-        share(None, page, "page.html", context, None)
-        return context["toctree"](collapse=False)
-
-    for page, first in {
-        "source/spec/tiny.md": "source/spec/tiny.md",
-        "source/docs/conf.py": "source/spec/tiny.md",
-        "source/docs/_ext/pages.py": "source/docs/_ext/pages.py",
-        "spec/tiny": "spec/tiny",
-        "spec/other": "spec/other",
-    }.items():
-        assert shown_on(page) == f"as on {first}"
-    assert "source/docs/conf.py" not in made
+    made = []
+    toctree = lambda page, **options: made.append(page) or f"as on {page}"  # noqa: E731
+    linked = {"docs/conf.py", "docs/_ext/pages.py", "spec/tiny.md"}
+    for file in linked:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    domain = SimpleNamespace(backing=SimpleNamespace(root=tmp_path), linked=linked)
+    env = SimpleNamespace(domains={"spec": domain})
+    app = SimpleNamespace(env=env, builder=SimpleNamespace(_get_local_toctree=toctree))
+    beside = {
+        page: context["toctree"](collapse=False)
+        for page, context, _ in source_pages(app)
+    }
+    assert beside == {
+        "source/docs/_ext/pages.py": "as on source/docs/_ext/pages.py",
+        "source/docs/conf.py": "as on source/docs/conf.py",
+        "source/spec/tiny.md": "as on source/docs/conf.py",
+    }
+    assert made == ["source/docs/_ext/pages.py", "source/docs/conf.py"]
 
 
 @pytest.mark.parametrize("name", ["torch", "stdlib", "shared-ndarray2", "numpy-copy"])

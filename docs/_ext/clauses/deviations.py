@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from sharedtensor_conformance.expectations.programs import code_hash
 from sharedtensor_conformance.report.causes import Cause, Promise, load_causes
@@ -42,6 +43,20 @@ PROJECTS = {
 
 FIELDS = {"date", "version", "python", "kernel", "lines", "programs"}
 """What a record has."""
+
+FORMS = {
+    "torch": "https://github.com/pytorch/pytorch/issues/new?title={}&body={}",
+    "paddle": "https://github.com/PaddlePaddle/Paddle/issues/new?title={}&body={}",
+    "tensordict": "https://github.com/pytorch/tensordict/issues/new?title={}&body={}",
+    "shared-ndarray2": "https://gitlab.com/osu-nrsg/shared-ndarray2/-/issues/new"
+    "?issue[title]={}&issue[description]={}",
+}
+"""The addresses that open a new issue with its title and its text filled in."""
+
+LONGEST = 8_000
+"""How long such an address may be: servers refuse longer ones."""
+
+SHORTENED = "*The rest did not fit into the address of this form.*"
 
 PATCHED = {"torch": "torch-patched"}
 """The implementations that are judged with fixes as well, and as what."""
@@ -84,6 +99,16 @@ class Report:
     def anchor(self) -> str:
         """Its anchor on the page of its project."""
         return self.name.replace("_", "-")
+
+    @property
+    def judged(self) -> str:
+        """The implementation that deviates."""
+        return Path(self.file).parent.name
+
+    @property
+    def page(self) -> str:
+        """The name of its page, which is beside that of its project."""
+        return f"upstream/{self.judged}-{self.anchor}"
 
     def places(self) -> Iterator[str]:
         """Yield where it comes from, each place with its line where that is known."""
@@ -244,18 +269,36 @@ class Program(NamedTuple):
 
     Args:
         output: what it printed, where that is recorded.
+        page: the page of the report to its project, where there is one.
     """
 
     text: str
     output: str = ""
+    page: str = ""
 
 
 def program_of(root: Path, known: Mapping[str, Deviating], file: str) -> Program:
     """Return the program in a file of the repository at `root`."""
     for report in (one for each in known.values() for one in each.reports):
         if report.file == file:
-            return Program(report.program, report.output)
+            page = report.page if report.cause.promises else ""
+            return Program(report.program, report.output, page)
     return Program(text_of(root, file))
+
+
+def issue_form(report: Report, markdown: str) -> str:
+    """Return the address of a new issue with a report; "" where nothing fills it in.
+
+    A report that is too long loses its last sections, and says so.
+    """
+    form = FORMS.get(report.judged, "")
+    sections = markdown.partition("\n")[2].strip().split("\n## ")
+    address = form.format(quote(report.title), quote("\n## ".join(sections)))
+    while len(address) > LONGEST and len(sections) > 1:
+        sections.pop()
+        text = "\n## ".join(sections) + f"\n{SHORTENED}"
+        address = form.format(quote(report.title), quote(text))
+    return address
 
 
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:

@@ -183,6 +183,8 @@ class TemplateDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0] if self.arguments else ""
         backing = self.env.domains[NAME].backing
+        if self.name.startswith("deviation") and name not in backing.deviations:
+            raise self.error(f"there is nothing to show: {name!r}")
         for file in COPIED[self.name](backing, name) if self.name in COPIED else ():
             copied = file.relative_to(self.env.srcdir).as_posix()
             self.env.dlfiles.add_file(self.env.docname, copied)
@@ -233,14 +235,6 @@ def state_machines(_: Backing, __: str) -> Iterator[Section]:
         yield one.name.capitalize(), f"machine-{one.name}", content
 
 
-def deviation_reports(backing: Backing, name: str) -> Iterator[Section]:
-    """Yield the reports that a project can be sent."""
-    for one in backing.deviations[name].reports:
-        if one.cause.promises:
-            content = place("deviation", name=name, report=one.name)
-            yield one.title, one.anchor, content
-
-
 def with_code(text: str) -> list[nodes.Node]:
     """Return the parts of a sentence; what stands between backticks is code."""
     parts = enumerate(text.split("`"))
@@ -251,7 +245,6 @@ SECTIONS = {
     "implementation": implementation,
     "fault-table": fault_table,
     "state-machines": state_machines,
-    "deviation-reports": deviation_reports,
 }
 
 

@@ -1,13 +1,13 @@
-"""Writes the pages that no source file has: one for each clause, at a lasting address.
+"""Writes the pages of clauses and of reports, which have lasting addresses.
 
 A chapter shows what a clause says and what became of it. ``spec/GRAD-2.html`` has that
-as well, and all that backs the clause.
+as well, and all that backs the clause. A report to a project is read alone, too, by
+those who get a link to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -18,10 +18,8 @@ from sphinx.application import Sphinx
 
 from clauses.domain import NAME
 from clauses.links import Links
+from clauses.pages import Page, beside
 from clauses.rendering import shown_on
-
-Page = tuple[str, dict[str, Any], str]
-"""The name of a page, its context and its template, as Sphinx takes them."""
 
 
 def clause_pages(app: Sphinx) -> Iterator[Page]:
@@ -33,8 +31,7 @@ def clause_pages(app: Sphinx) -> Iterator[Page]:
     of_chapter = groupby(clauses, lambda one: domain.data["clause"][one.id].docname)
     for chapter, members in of_chapter:
         sections = sections_of(app, chapter)
-        # What is beside the pages of a chapter is the same, and takes long to make.
-        toctree = cache(partial(app.builder._get_local_toctree, chapter))
+        toctree = beside(app, chapter)
         for clause in members:
             name, section = domain.clause_page(clause.id), sections[clause.id]
             around = {"before": before.get(clause), "after": after.get(clause)}
@@ -87,6 +84,18 @@ def body(
     return shown_on(app, links.docname, "clause-page", said=said, **given)
 
 
+def report_pages(app: Sphinx) -> Iterator[Page]:
+    """Yield the page of each report that a project can be sent."""
+    for name, known in app.env.domains[NAME].backing.deviations.items():
+        toctree = beside(app, f"upstream/{name}")
+        for report in (one for one in known.reports if one.cause.promises):
+            body = shown_on(app, report.page, "deviation", name=name, report=report)
+            title = report.title.replace("`", "")
+            said = {"title": title, "description": report.happens, "body": body}
+            yield report.page, {**said, "toctree": toctree}, "page.html"
+
+
 def setup(app: Sphinx) -> None:
     """Register the pages."""
     app.connect("html-collect-pages", clause_pages)
+    app.connect("html-collect-pages", report_pages)

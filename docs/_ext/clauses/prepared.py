@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
+from urllib.parse import quote
 
 from sharedtensor_conformance.adapter import (
     ADAPTER_CHANGES,
@@ -28,11 +29,13 @@ from clauses.changes import changes
 from clauses.deviations import (
     PATCHED,
     PROJECTS,
+    SHORTENED,
     Deviating,
     Program,
     Report,
     findings,
     fixes_of,
+    issue_form,
     program_of,
 )
 from clauses.domain import NAME
@@ -154,15 +157,16 @@ def deviating(content: Content) -> Content:
 
 
 def deviation(content: Content) -> Content:
-    """Return one report of a deviation, also as Markdown."""
-    found = deviating(content)
-    report = next(r for r in found["known"].reports if r.name == content["report"])
+    """Return one report of a deviation, also as Markdown and as a new issue."""
+    found, report = deviating(content), content["report"]
     promises = list(promises_of(report, found["known"], content["env"]))
     said = {"promises": [one for _, one in promises], "spec": SPEC_VERSION}
     defined = content["env"].domaindata[NAME]["clause"]
     said["clauses"] = [(id, defined[id].title) for id in report.clauses]
     markdown = written("deviation.md", report=report, **said).strip()
-    return {**found, "report": report, "promises": promises, "markdown": markdown}
+    said = {"promises": promises, "markdown": markdown}
+    form = issue_form(report, markdown)
+    return {**found, **said, "form": form, "shortened": quote(SHORTENED) in form}
 
 
 def promises_of(
