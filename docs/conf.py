@@ -77,6 +77,7 @@ PALETTE = "../conformance/sharedtensor_conformance/report/templates/palette.css"
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
 html_static_path = ["_static", PALETTE]
+html_extra_path = ["404.html"]
 html_css_files = ["palette.css", "clauses.css", "field.css", "messages.css"]
 html_js_files = [(name, {"defer": "defer"}) for name in ("matrix.js", "messages.js")]
 html_favicon = "_static/favicon.svg"

@@ -266,6 +266,21 @@ def test_first_page_leads_to_the_newest_release(opened):
     page.wait_for_url("**/0.2.0/")
 
 
+@pytest.mark.parametrize("missing", ["grad-2", "spec/GRAD-2", "c/Grad-2.html"])
+def test_missing_page_leads_to_the_clause_and_the_search(
+    opened, address, published, missing
+):
+    page = opened("index.html")
+    there = published / "404.html"
+    page.route(f"{address}/{missing}", lambda route: route.fulfill(path=there))
+    page.goto(f"{address}/{missing}")
+    search = page.get_by_role("link", name="Search the site").get_attribute("href")
+    assert re.search(r"/dev/search\.html\?q=grad-2$", search, re.IGNORECASE)
+    page.get_by_role("link", name="GRAD-2", exact=True).click()
+    page.wait_for_url(f"{address}/spec/GRAD-2.html")
+    assert page.locator("h1").inner_text().startswith("GRAD-2")
+
+
 FIRST = 3
 """So many results of a search are seen at once on a phone."""
 
