@@ -11,7 +11,6 @@ import textwrap
 from pathlib import Path
 
 from docutils import nodes
-from pygments.lexers.special import TextLexer
 from sharedtensor_conformance.clauses import SPEC_VERSION
 
 gc.set_threshold(200_000)  # millions of nodes live as long as the build
@@ -61,6 +60,7 @@ clauses_implementations = [
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+myst_fence_as_directive = ["mermaid"]
 
 default_role = "literal"  # docstrings write code in single backticks
 autodoc_member_order = "bysource"
@@ -161,7 +161,6 @@ def describe(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    """Show Mermaid diagrams as their source: drawing them needs a script."""
-    app.add_lexer("mermaid", TextLexer)
+    """Register what is added to each page."""
     app.connect("html-page-context", mend, priority=900)  # after the theme
     app.connect("html-page-context", describe)

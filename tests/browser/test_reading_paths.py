@@ -177,6 +177,15 @@ def test_rows_with_different_verdicts_are_of_libraries_that_people_choose(opened
         assert any("broken" in one for one in classes)
 
 
+def test_newest_release_is_counted_as_on_the_rest_of_the_page(opened):
+    page = opened("implementations/torch.html")
+    told = page.locator(".implementation-figures a b").all_inner_texts()
+    held, *broken = [int(one.split()[1]) for one in told if one[0] in "✓✗≠"]
+    bar = page.locator('figure[aria-label$="by release"] .field-bar').last
+    parts = bar.locator("div").all_inner_texts()
+    assert [int(re.search(r"\d+", one)[0]) for one in parts[:2]] == [held, sum(broken)]
+
+
 def test_filter_that_matches_nothing_shows_nothing(opened):
     page = opened("matrix.html?text=no-such-words")
     assert visible_rows(page) == 0

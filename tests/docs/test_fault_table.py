@@ -201,6 +201,28 @@ def test_verdicts_are_counted_by_strategy(judged):
     assert "good 7.5 file_system 3 2 ✗ fail , 1 ✓ pass" in words
 
 
+def test_heat_map_has_a_square_for_each_step_and_fault_with_what_is_broken(judged):
+    page = judged.page("faulty.html")
+    maps = re.findall(r'<figure class="heat">.*?</figure>', page, re.DOTALL)
+    squares = [
+        re.findall(r'href="([^"]+)" aria-label="([^"]+)".*?<rect class="(\w+)"', one)
+        for one in maps
+    ]
+    share, unlink = "#fault-step-share", "#fault-step-unlink"
+    assert squares == [
+        [
+            (share, "share, exit: 0 of 2 broken", "held"),
+            (share, "share, drop: 0 of 1 broken", "held"),
+        ],
+        [
+            (share, "share, exit: 1 of 1 broken", "broken"),
+            (share, "share, drop: 0 of 1 broken", "held"),
+            (unlink, "unlink, exit: 1 of 1 broken", "broken"),
+        ],
+    ]
+    assert f'id="{share[1:]}"' in page
+
+
 def test_broken_cells_link_to_their_evidence(judged):
     page = judged.page("faulty.html")
     cells = cells_of(page)

@@ -43,6 +43,7 @@ from clauses import (
     prepared,
     rendering,
     reports,
+    sequences,
 )
 from clauses.backing import Backing
 
@@ -91,6 +92,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("clauses_matrix", "matrix", "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
-    for part in (domain, directives, rendering, prepared, own_pages, pages):
+    for part in (domain, directives, rendering, prepared, sequences, own_pages, pages):
         part.setup(app)
     return {"version": "1", "env_version": 4, "parallel_read_safe": True}

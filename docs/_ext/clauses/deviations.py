@@ -146,8 +146,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     with stopping_the_build():
         facts = load_causes(folder / f"{name}.toml")
         entries = load_expectations(root / FOLDER / f"{name}.toml").applying_to(version)
-    run = _recorded(root, name)
-    fixes = _Patched(root, patched)
+    run, left = _recorded(root, name), _left(root, patched)
     reports = []
     for program, cause in facts.causes.items():
         about = [e for e in entries if e.reproducer == f"{name}/{program}.py"]
@@ -157,6 +156,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
         printed = run["programs"].get(program, {})
         text = recorded_text(root, file, printed, command(name))
         broken = _clauses(column, about, file.as_posix())
+        is_judged = patched and any(outcome_in(patched, id).judged for id in broken)
         reports.append(
             Report(
                 name=program,
@@ -169,7 +169,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
                 cause=cause,
                 clauses=broken,
                 threads=tuple(dict.fromkeys(e.link for e in about if e.link)),
-                repaired=fixes.repairs(broken, about[0].reproducer),
+                repaired=about[0].reproducer not in left if is_judged else None,
                 run=run,
             )
         )
@@ -246,22 +246,12 @@ def command(name: str, *options: str) -> str:
     return f"python ci/run_causes.py {name}{given} --out={out}"
 
 
-class _Patched:
-    """What an implementation leaves broken when it is judged with fixes."""
-
-    def __init__(self, root: Path, column: Column | None) -> None:
-        self.column = column
-        self.left: set[str] = set()
-        if column:
-            file = root / FOLDER / f"{column.name}.toml"
-            self.left = {entry.reproducer for entry in load_expectations(file).entries}
-
-    def repairs(self, broken: Iterable[str], program: str) -> bool | None:
-        """Return whether no deviation is left that has this program."""
-        column = self.column
-        if not column or not any(outcome_in(column, id).judged for id in broken):
-            return None
-        return program not in self.left
+def _left(root: Path, patched: Column | None) -> set[str]:
+    """Return the programs of the deviations that the fixes leave."""
+    if patched is None:
+        return set()
+    known = load_expectations(root / FOLDER / f"{patched.name}.toml")
+    return {entry.reproducer for entry in known.entries}
 
 
 class Program(NamedTuple):

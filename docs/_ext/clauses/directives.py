@@ -24,7 +24,7 @@ from clauses.wording import link_terms
 
 TEMPLATES = (
     *("clause-index", "clause-matrix", "clause-changes", "contract-versions"),
-    *("field", "findings", "report-list", "releases"),
+    *("architecture", "field", "findings", "report-list", "releases"),
     *("deviation-list", "deviation-clauses", "deviations-without-promise"),
 )
 """The templates with a directive, which may be about an implementation."""
@@ -231,7 +231,7 @@ def fault_table(backing: Backing, _: str) -> Iterator[Section]:
 def state_machines(_: Backing, __: str) -> Iterator[Section]:
     """Yield the machines that random histories follow."""
     for one in MACHINES:
-        content = place("machine", name=one.name)
+        content = place("machine", machine=one)
         yield one.name.capitalize(), f"machine-{one.name}", content
 
 

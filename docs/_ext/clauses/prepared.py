@@ -12,7 +12,6 @@ from sharedtensor_conformance.adapter import (
     LONG_PROFILES,
     operations_of,
 )
-from sharedtensor_conformance.chapters.state_machines import MACHINES
 from sharedtensor_conformance.clauses import LEVELS, SPEC_VERSION, Clause
 from sharedtensor_conformance.evidence import citing
 from sharedtensor_conformance.report.causes import Promise
@@ -225,9 +224,6 @@ def setup(app: Sphinx) -> None:
             },
             "contract-versions": lambda _: {"versions": ADAPTER_CHANGES},
             "profiles": lambda _: {"operations_of": operations_of},
-            "machine": lambda content: {
-                "machine": next(m for m in MACHINES if m.name == content["name"])
-            },
             "field": picture,
             "findings": all_findings,
             "releases": released,

@@ -100,7 +100,7 @@ class FillPlaces(SphinxPostTransform):
     def shown(self, template: str, **given: Any) -> nodes.raw:
         """Return what a template makes of `given`, as a part of the page."""
         text = shown_on(self.app, self.env.docname, template, **given)
-        return nodes.raw("", text, format="html", template=template)
+        return nodes.raw("", text, format="html")
 
     def read(self, file: str) -> Any:
         """Return what a JSON file below ``docs`` holds, or the report of a run."""
