@@ -70,6 +70,16 @@ def test_each_clause_has_a_page_with_its_text(opened, folder):
     assert about.split()[:4] == page.locator(".clause-text").inner_text().split()[:4]
 
 
+@pytest.mark.parametrize("path", ["matrix.html", "guides/reports.html"])
+def test_page_says_what_it_is_about_where_its_address_is_pasted(opened, path):
+    page = opened(path)
+    shown = page.locator("meta[property='og:title']").get_attribute("content")
+    assert page.locator("h1").inner_text().startswith(shown)
+    about = page.locator("meta[name=description]").get_attribute("content")
+    first = page.locator("article section > p").first.inner_text()
+    assert about.split()[:4] == first.split()[:4]
+
+
 def test_figures_of_the_front_page_are_the_rows_of_the_matrix(opened):
     page = opened("index.html")
     links = page.locator(".field-bar a").all()
