@@ -209,7 +209,7 @@ def test_page_of_an_implementation_repeats_its_run_and_complains_of_nothing_else
         ("tiny.html", "TINY-1.html#TINY-1-bad"),
         ("TINY-1.html", "tiny.html#TINY-1"),
         ("TINY-1.html", "TINY-2.html"),
-        ("tables.html", f"source/{CAUSES}/acme/keeps.py.html"),
+        ("TINY-1.html", f"source/{CAUSES}/acme/keeps.py.html"),
         ("tables.html", "https://acme.org/t/7"),
         ("implementations/bad.html", "../TINY-1.html"),
         ("implementations/bad.html", f"../source/{CAUSES}/acme/keeps.py.html"),
