@@ -2,7 +2,8 @@
 
 The published folder has a subfolder for each release, which is never changed again, and
 ``dev`` for the main branch. Its first page redirects to the newest release, or to
-``dev`` if there is no release. ``versions.json`` has the versions that the pages list.
+``dev`` if there is no release, and what is not there is answered by the page that this
+version has for it. ``versions.json`` has the versions that the pages list.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def publish(built: Path, published: Path, name: str) -> None:
     (published / "versions.json").write_text(listed, encoding="utf-8")
     first = FIRST_PAGE.format(newest=names[0])
     (published / "index.html").write_text(first, encoding="utf-8")
+    for file in (published / names[0]).glob("404.html"):  # a release may have none
+        shutil.copy(file, published)  # GitHub Pages shows it in place of any page
     # GitHub Pages leaves out folders that begin with an underscore without it.
     (published / ".nojekyll").touch()
 

@@ -4,11 +4,13 @@ The site is built from what is in the repository and needs no network.
 """
 
 import gc
+import html
 import re
 import sys
+import textwrap
 from pathlib import Path
 
-from pygments.lexers.special import TextLexer
+from docutils import nodes
 from sharedtensor_conformance.clauses import SPEC_VERSION
 
 gc.set_threshold(200_000)  # millions of nodes live as long as the build
@@ -56,17 +58,9 @@ clauses_implementations = [
     *("torch-patched", "reference"),
 ]
 
-myst_html_meta = {
-    "description": "How tensors are shared between processes: an executable "
-    "specification, and what PyTorch and other libraries hold of it.",
-    "property=og:title": "shared-tensor-spec",
-    "property=og:description": "What torch.multiprocessing promises, as testable "
-    "clauses, and which libraries keep them.",
-}
-"""What is shown of a link to a page where it is pasted."""
-
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+myst_fence_as_directive = ["mermaid"]
 
 default_role = "literal"  # docstrings write code in single backticks
 autodoc_member_order = "bysource"
@@ -83,6 +77,7 @@ PALETTE = "../conformance/sharedtensor_conformance/report/templates/palette.css"
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
 html_static_path = ["_static", PALETTE]
+html_extra_path = ["404.html"]
 html_css_files = ["palette.css", "clauses.css", "field.css", "messages.css"]
 html_js_files = [(name, {"defer": "defer"}) for name in ("matrix.js", "messages.js")]
 html_favicon = "_static/favicon.svg"
@@ -141,7 +136,31 @@ def mend(app, pagename, templatename, context, doctree):
         context["body"] = SCROLLED.sub(r'\1 tabindex="0">', context["body"])
 
 
+DESCRIPTION = (
+    "What torch.multiprocessing promises about tensors shared between processes, as "
+    "testable clauses, and which libraries keep them."
+)
+META = """\
+<meta name="description" content="{0}">
+<meta property="og:site_name" content="{1}">
+<meta property="og:title" content="{2}">
+<meta property="og:description" content="{0}">
+<meta property="og:type" content="article">
+"""
+
+
+def describe(app, pagename, templatename, context, doctree):
+    """Say what a page is about, as search engines and chats show it with a link."""
+    first = doctree and doctree.next_node(nodes.paragraph)
+    said = context.get("description") or (first.astext() if first else DESCRIPTION)
+    said = textwrap.shorten(said, 200, placeholder=" ...")
+    title = re.sub("<[^>]+>", "", context.get("title", ""))
+    shown = said, project, html.unescape(title)
+    tags = META.format(*map(html.escape, shown))
+    context["metatags"] = context.get("metatags", "") + tags
+
+
 def setup(app):
-    """Show Mermaid diagrams as their source: drawing them needs a script."""
-    app.add_lexer("mermaid", TextLexer)
+    """Register what is added to each page."""
     app.connect("html-page-context", mend, priority=900)  # after the theme
+    app.connect("html-page-context", describe)

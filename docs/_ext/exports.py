@@ -1,8 +1,9 @@
 """The specification and the verdicts in other forms, for people and for programs.
 
 One page is for those who print or search the specification whole. ``clauses.json`` is
-what ``shared-tensor-spec clauses --format json`` prints. ``matrix.json`` and
-``matrix.csv`` are the matrix; ``implementations/NAME.json`` is one column of it.
+what ``shared-tensor-spec clauses --format json`` prints, with the page of each clause.
+``matrix.json`` and ``matrix.csv`` are the matrix; ``implementations/NAME.json`` is one
+column of it.
 ``llms.txt`` lists the pages in the form of llmstxt.org, so that a language model finds
 the text of a clause at once.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class PutTogether(SphinxPostTransform):
     def _copied(self, page: str) -> nodes.Node:
         section = self.env.get_doctree(page).next_node(nodes.section).deepcopy()
         for place in list(section.findall(Place)):
-            if place["template"] == "clause-backing":
+            if place["template"] == "clause-strip":
                 place.parent.remove(place)
         for node in section.findall(nodes.Element):
             if "refdoc" in node:
@@ -84,31 +85,41 @@ def write_exports(app: Sphinx, error: Exception | None) -> None:
         return
     domain = app.env.domains[NAME]
     clauses, columns = domain.clauses(), domain.backing.columns
+    pages = {one.id: f"{domain.clause_page(one.id)}.html" for one in clauses}
     verdicts = {
-        f"implementations/{column.slug}.json": verdicts_of(column, clauses)
+        f"implementations/{column.slug}.json": verdicts_of(column, pages)
         for column in columns
     }
     records = {
-        "clauses.json": [as_data(one, domain.backing.evidence) for one in clauses],
+        "clauses.json": [
+            {**as_data(one, domain.backing.evidence), "page": pages[one.id]}
+            for one in clauses
+        ],
         "matrix.json": [*verdicts.values()],
         **verdicts,
     }
     forms = {name: json.dumps(one, indent=1) + "\n" for name, one in records.items()}
     forms["matrix.csv"] = as_table(columns, clauses)
-    forms["llms.txt"] = listed(app)
+    forms["llms.txt"] = listed(app, clauses)
     for name, text in forms.items():
         path = Path(app.outdir, name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
-def verdicts_of(column: Column, clauses: Iterable[Clause]) -> dict[str, Any]:
-    """Return what the reports on an implementation say of each clause."""
+def verdicts_of(column: Column, pages: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the reports on an implementation say of each clause.
+
+    Args:
+        pages: the page of each clause.
+    """
     return {
         "name": column.name,
         "version": column.version,
         "day": column.day,
-        "clauses": {one.id: verdict_on(column, one.id) for one in clauses},
+        "clauses": {
+            id: {**verdict_on(column, id), "page": page} for id, page in pages.items()
+        },
     }
 
 
@@ -134,12 +145,13 @@ def as_table(columns: list[Column], clauses: Iterable[Clause]) -> str:
     return text.getvalue()
 
 
-def listed(app: Sphinx) -> str:
-    """Return ``llms.txt``: what there is, then the pages by section."""
+def listed(app: Sphinx, clauses: Iterable[Clause]) -> str:
+    """Return ``llms.txt``: what there is, the pages by section, and the clauses."""
     titles = {name: title.astext() for name, title in app.env.titles.items()}
     return written(
         "llms.txt",
         project=app.config.project,
+        clauses={one: app.env.domains[NAME].clause_page(one.id) for one in clauses},
         sections=app.env.toctree_includes,
         titles=titles,
         address=app.builder.get_target_uri,

@@ -22,15 +22,20 @@ PAGES = (
     "implementations/reference.html",
     "upstream/index.html",
     "upstream/torch.html",
+    "upstream/torch-grad-present-is-not-sent.html",
     "upstream/mindspore.html",
     "upstream/shared-ndarray2.html",
     "upstream/tensordict.html",
     "spec/index.html",
     "spec/grad.html",
     "spec/fault.html",
+    "spec/GRAD-2.html",
+    "spec/LIFE-7.html",
     "spec/clauses.html",
     "spec/promises.html",
     "spec/changes.html",
+    "message-flow.html",
+    "guides/cuda-protocol.html",
     "guides/messages.html",
     "guides/reports.html",
     "guides/faults.html",
@@ -111,6 +116,37 @@ def complaints(response):
         for one in response["violations"]
         if one["impact"] in ("serious", "critical")
     ]
+
+
+OUTSIDE = """() => [...document.querySelectorAll("svg.sequence")].flatMap(svg => {
+  const box = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text, rect, path")].filter(part => {
+    const place = part.getBoundingClientRect();
+    return place.left < box.left - 1 || place.right > box.right + 1
+      || place.top < box.top - 1 || place.bottom > box.bottom + 1;
+  }).map(part => part.outerHTML);
+})"""
+"""What of the pictures lies outside of them, and so is not seen."""
+
+
+@pytest.mark.parametrize(
+    ("page", "pictures"),
+    [
+        ("message-flow.html", 4),
+        ("guides/cuda-protocol.html", 1),
+        ("state-machines.html", 4),
+        ("spec/fault.html", 4),
+    ],
+)
+def test_pictures_are_whole_and_have_the_colours_of_the_page(opened, page, pictures):
+    colours = {}
+    for scheme in ("light", "dark"):
+        shown = opened(page, color_scheme=scheme)
+        assert shown.locator("svg.sequence").count() == pictures
+        assert shown.evaluate(OUTSIDE) == []
+        text = shown.locator("svg.sequence text").first
+        colours[scheme] = text.evaluate("text => getComputedStyle(text).fill")
+    assert colours["light"] != colours["dark"]
 
 
 def test_matrix_is_small(folder):

@@ -40,8 +40,44 @@ def test_from_the_front_page_to_a_broken_clause_of_torch(opened):
     assert "sends requires_grad but not .grad" in box.inner_text()
     assert "Recorded on 2026-11-21" in box.inner_text()
     box.get_by_role("link", name="Evidence").click()
-    page.wait_for_url("**/spec/grad.html#GRAD-2-torch")
+    page.wait_for_url("**/spec/GRAD-2.html#GRAD-2-torch")
+    box = page.locator("#GRAD-2-torch")
+    program = (CAUSES / "torch/grad_present_is_not_sent.py").read_text()
+    assert program.strip() in box.inner_text()
+
+
+def test_page_of_a_clause_leads_to_its_chapter_and_to_the_next_clause(opened):
+    page = opened("spec/grad.html#GRAD-2-torch")  # an address of earlier versions
+    page.locator("#GRAD-2-torch").click()
+    page.wait_for_url("**/spec/GRAD-2.html#GRAD-2-torch")
     assert page.locator("#GRAD-2-torch").is_visible()
+    cited = page.locator(".clause-backing .citations").first
+    assert not cited.is_visible()
+    page.get_by_text("How it is tested").click()
+    assert cited.is_visible()
+    page.locator(".clause-nav").get_by_role("link", name="GRAD-3").click()
+    page.wait_for_url("**/spec/GRAD-3.html")
+    page.locator(".clause-nav").get_by_role("link", name="GRAD: ").click()
+    page.wait_for_url("**/spec/grad.html#GRAD-3")
+
+
+def test_each_clause_has_a_page_with_its_text(opened, folder):
+    listed = json.loads((folder / "clauses.json").read_text(encoding="utf-8"))
+    assert {one["page"] for one in listed} == {f"spec/{id}.html" for id in CLAUSES}
+    page = opened("spec/LIFE-7.html")
+    assert page.locator("h1").inner_text().startswith("LIFE-7")
+    about = page.locator("meta[name=description]").get_attribute("content")
+    assert about.split()[:4] == page.locator(".clause-text").inner_text().split()[:4]
+
+
+@pytest.mark.parametrize("path", ["matrix.html", "guides/reports.html"])
+def test_page_says_what_it_is_about_where_its_address_is_pasted(opened, path):
+    page = opened(path)
+    shown = page.locator("meta[property='og:title']").get_attribute("content")
+    assert page.locator("h1").inner_text().startswith(shown)
+    about = page.locator("meta[name=description]").get_attribute("content")
+    first = page.locator("article section > p").first.inner_text()
+    assert about.split()[:4] == first.split()[:4]
 
 
 def test_figures_of_the_front_page_are_the_rows_of_the_matrix(opened):
@@ -152,6 +188,15 @@ def test_rows_with_different_verdicts_are_of_libraries_that_people_choose(opened
         assert any("broken" in one for one in classes)
 
 
+def test_newest_release_is_counted_as_on_the_rest_of_the_page(opened):
+    page = opened("implementations/torch.html")
+    told = page.locator(".implementation-figures a b").all_inner_texts()
+    held, *broken = [int(one.split()[1]) for one in told if one[0] in "✓✗≠"]
+    bar = page.locator('figure[aria-label$="by release"] .field-bar').last
+    parts = bar.locator("div").all_inner_texts()
+    assert [int(re.search(r"\d+", one)[0]) for one in parts[:2]] == [held, sum(broken)]
+
+
 def test_filter_that_matches_nothing_shows_nothing(opened):
     page = opened("matrix.html?text=no-such-words")
     assert visible_rows(page) == 0
@@ -166,8 +211,10 @@ def test_report_to_a_project_is_copied_as_markdown(opened):
     allowed = ["clipboard-read", "clipboard-write"]
     page = opened("implementations/torch.html", permissions=allowed)
     page.locator("tr", has_text="GRAD-3").get_by_role("link", name="drops its").click()
-    page.wait_for_url("**/upstream/torch.html#grad-present-is-not-sent")
-    box = page.locator("#grad-present-is-not-sent details")
+    page.wait_for_url("**/upstream/torch-grad-present-is-not-sent.html")
+    issue = page.get_by_role("link", name="Open an issue at PyTorch")
+    assert "title=Sending%20a%20tensor" in issue.get_attribute("href")
+    box = page.locator("article details")
     box.locator("summary").click()
     box.hover()
     box.locator("button.copybtn").click()
@@ -239,6 +286,21 @@ def test_first_page_leads_to_the_newest_release(opened):
     page.wait_for_url("**/0.2.0/")
 
 
+@pytest.mark.parametrize("missing", ["grad-2", "spec/GRAD-2", "c/Grad-2.html"])
+def test_missing_page_leads_to_the_clause_and_the_search(
+    opened, address, published, missing
+):
+    page = opened("index.html")
+    there = published / "404.html"
+    page.route(f"{address}/{missing}", lambda route: route.fulfill(path=there))
+    page.goto(f"{address}/{missing}")
+    search = page.get_by_role("link", name="Search the site").get_attribute("href")
+    assert re.search(r"/dev/search\.html\?q=grad-2$", search, re.IGNORECASE)
+    page.get_by_role("link", name="GRAD-2", exact=True).click()
+    page.wait_for_url(f"{address}/spec/GRAD-2.html")
+    assert page.locator("h1").inner_text().startswith("GRAD-2")
+
+
 FIRST = 3
 """So many results of a search are seen at once on a phone."""
 
@@ -279,7 +341,7 @@ def test_error_message_leads_to_its_clause(opened, words, id):
     found[addresses.index(entry)].click()
     page.wait_for_url("**/guides/messages.html#*")
     page.locator("section:target").get_by_text(id, exact=True).first.click()
-    page.wait_for_url(f"**#{id}")
+    page.wait_for_url(f"**/spec/{id}.html")
 
 
 FIRST_RESULTS = """texts => texts.map(text => {

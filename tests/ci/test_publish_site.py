@@ -46,6 +46,15 @@ def test_first_page_leads_to_dev_before_there_is_a_release(built, published):
     assert "url=dev/" in (published / "index.html").read_text()
 
 
+def test_missing_pages_are_answered_by_the_page_of_the_newest_release(built, published):
+    publish(built, published, "0.1.0")
+    assert not (published / "404.html").exists()
+    for name in ("0.2.0", "dev"):
+        (built / "404.html").write_text(f"missing in {name}")
+        publish(built, published, name)
+    assert (published / "404.html").read_text() == "missing in 0.2.0"
+
+
 def test_dev_is_replaced_as_a_whole(built, published):
     publish(built, published, "dev")
     (built / "old.html").unlink()

@@ -47,8 +47,8 @@ def test_one_page_has_the_clauses_without_what_backs_them(exported):
     assert 'id="TINY-1"' in page
     assert 'id="TINY-2"' in page
     assert "Why. More reasons" in text_of(page)
-    assert "clause-backing" not in page
-    assert "clause-backing" in exported.page("spec/tiny.html")
+    assert "clause-strip" not in page
+    assert "clause-strip" in exported.page("spec/tiny.html")
 
 
 def test_links_to_clauses_stay_on_the_one_page(exported):
@@ -82,6 +82,7 @@ def test_clauses_are_there_as_json_with_their_text(exported):
     assert clauses[0]["text"] == "Two tensors over one storage, `tensor` and **words**."
     assert clauses[0]["tests"][0]["name"] == "test_receiver_sees_the_write"
     assert clauses[1]["no_code"] == "The kernel does it."
+    assert clauses[1]["page"] == "spec/TINY-2.html"
 
 
 def test_list_for_programs_has_a_title_a_summary_and_all_pages(exported):
@@ -90,14 +91,15 @@ def test_list_for_programs_has_a_title_a_summary_and_all_pages(exported):
     assert lines[2].startswith("> ")
     assert "- [TINY](spec/tiny.html)" in lines
     assert "- [Promises](promises.html)" in lines
+    assert "- [TINY-2: The second clause](spec/TINY-2.html)" in lines
 
 
 def test_matrix_is_there_as_json_and_one_column_alone(exported):
     good, known, new = json.loads(exported.page("matrix.json"))
     assert (new["name"], new["version"], new["day"]) == ("new", "7.5", "2026-01-01")
     assert good["clauses"] == {
-        "TINY-1": {"outcome": "held"},
-        "TINY-2": {"outcome": "not run"},
+        "TINY-1": {"outcome": "held", "page": "spec/TINY-1.html"},
+        "TINY-2": {"outcome": "not run", "page": "spec/TINY-2.html"},
     }
     assert json.loads(exported.page("implementations/known.json")) == known
 
@@ -109,6 +111,7 @@ def test_known_deviation_is_broken_also_where_no_case_shows_it(exported):
         "outcome": "broken",
         "broken_with": {"file_system": ["fork", "spawn"]},
         "causes": ["It keeps a copy."],
+        "page": "spec/TINY-1.html",
     }
 
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urldefrag, urljoin
 
 import pytest
@@ -118,21 +119,29 @@ FIRST, SECOND = 'id="TINY-1"', 'id="TINY-2"'
     [
         ("tiny.html", FIRST, "TINY-1 The first clause"),
         ("tiny.html", FIRST, "MUST profile core observes sharing answers P01 text"),
-        ("tiny.html", FIRST, "Why. The reasons. Example The owner writes. Tests"),
-        ("tiny.html", FIRST, "Tests receiver sees the write Reference"),
-        ("tiny.html", FIRST, "keeps_a_copy Keeps a copy of each tensor."),
-        ("tiny.html", FIRST, "Sends nothing. Replaces memory.send ."),
-        ("tiny.html", SECOND, "Reference No code: The kernel does it."),
-        ("tiny.html", FIRST, "good 7.5 ✓ held in 1 case"),
-        ("tiny.html", FIRST, f"bad 7.5 ✗ {DOCS} : fail in 1 case It keeps a <copy>."),
-        ("tiny.html", FIRST, "stale 7.5 ✗ broken, known : fail in 1 case Judged on"),
-        ("tiny.html", FIRST, "recorded on 2026-01-02, program that shows it"),
-        ("tiny.html", FIRST, "expected 40, got 2"),
-        ("tiny.html", FIRST, "needy 7.5 ○ not judged here Not judged, since"),
-        ("tiny.html", FIRST, f"Not judged, since {SECOND_USER}."),
-        ("tiny.html", FIRST, f"chance 7.5 ≠ {SPEC}, intermittent in 1 case This devi"),
-        ("tiny.html", FIRST, "A thread may be faster."),
-        ("tiny.html", SECOND, "good 7.5 ○ not run : the report does not name this"),
+        ("tiny.html", FIRST, f"Why. The reasons. ✓ good : held ✗ bad : {DOCS}"),
+        ("TINY-1.html", FIRST, f"Why. The reasons. ✓ good : held ✗ bad : {DOCS}"),
+        ("TINY-1.html", FIRST, "Example The owner writes. Verdicts"),
+        ("TINY-1.html", FIRST, "Tests receiver sees the write Reference"),
+        ("TINY-1.html", FIRST, "keeps_a_copy Keeps a copy of each tensor."),
+        ("TINY-2.html", SECOND, "Sends nothing. Replaces memory.send ."),
+        ("TINY-2.html", SECOND, "Reference No code: The kernel does it."),
+        ("TINY-1.html", FIRST, "good 7.5 ✓ held in 1 case"),
+        ("TINY-1.html", FIRST, f"bad 7.5 ✗ {DOCS} : fail in 1 case It keeps a <copy>."),
+        ("TINY-1.html", FIRST, "stale 7.5 ✗ broken, known : fail in 1 case Judged on"),
+        ("TINY-1.html", FIRST, "recorded on 2026-01-02, program that shows it"),
+        ("TINY-1.html", 'id="TINY-1-bad"', 'thread of its project """Keeps a copy."""'),
+        ("TINY-1.html", 'id="TINY-1-chance"', "print ( 'faster' )"),
+        ("TINY-1.html", FIRST, "expected 40, got 2"),
+        ("TINY-1.html", FIRST, "needy 7.5 ○ not judged here Not judged, since"),
+        ("TINY-1.html", FIRST, f"Not judged, since {SECOND_USER}."),
+        (
+            "TINY-1.html",
+            FIRST,
+            f"chance 7.5 ≠ {SPEC}, intermittent in 1 case This",
+        ),
+        ("TINY-1.html", FIRST, "A thread may be faster."),
+        ("TINY-2.html", SECOND, "good 7.5 ○ not run : the report does not name this"),
         ("promises.html", "", "P01 It works. said here Answered by TINY-1"),
         ("promises.html", "", "Informative. Nothing can be seen of it."),
         ("profiles.html", "", "core Tensors are shared . none"),
@@ -188,18 +197,21 @@ def test_page_of_an_implementation_repeats_its_run_and_complains_of_nothing_else
 @pytest.mark.parametrize(
     ("page", "link"),
     [
-        ("tiny.html", f"source/{CHAPTERS}/test_tiny.py.html#L2"),
-        ("tiny.html", "source/reference/sharedtensor/memory.py.html#L5"),
-        ("tiny.html", "source/reference/sharedtensor/memory.py.html#L9"),
-        ("tiny.html", f"source/{MUTANTS}/tiny.py.html#L2"),
+        ("TINY-1.html", f"source/{CHAPTERS}/test_tiny.py.html#L2"),
+        ("TINY-1.html", "source/reference/sharedtensor/memory.py.html#L5"),
+        ("TINY-2.html", "source/reference/sharedtensor/memory.py.html#L9"),
+        ("TINY-1.html", f"source/{MUTANTS}/tiny.py.html#L2"),
         ("tiny.html", "promises.html#P01"),
-        ("promises.html", "tiny.html#TINY-1"),
+        ("promises.html", "TINY-1.html"),
         ("promises.html", "https://acme.org/docs"),
-        ("code.html", "tiny.html#TINY-1"),
-        ("tables.html", "tiny.html#TINY-1-bad"),
-        ("tables.html", f"source/{CAUSES}/acme/keeps.py.html"),
+        ("code.html", "TINY-1.html"),
+        ("tables.html", "TINY-1.html#TINY-1-bad"),
+        ("tiny.html", "TINY-1.html#TINY-1-bad"),
+        ("TINY-1.html", "tiny.html#TINY-1"),
+        ("TINY-1.html", "TINY-2.html"),
+        ("TINY-1.html", f"source/{CAUSES}/acme/keeps.py.html"),
         ("tables.html", "https://acme.org/t/7"),
-        ("implementations/bad.html", "../tiny.html#TINY-1"),
+        ("implementations/bad.html", "../TINY-1.html"),
         ("implementations/bad.html", f"../source/{CAUSES}/acme/keeps.py.html"),
         *(("index.html", f"implementations/{name}.html") for name in SHOWN),
     ],
@@ -223,7 +235,7 @@ def test_no_link_within_the_site_is_dead(judged):
 
 
 def test_link_to_the_evidence_leads_into_what_is_folded_and_so_opens_it(judged):
-    page = judged.page("tiny.html")
+    page = judged.page("TINY-1.html")
     assert re.search(r'</summary>\s*<div id="TINY-1-bad">', page)
 
 
@@ -261,7 +273,7 @@ def test_term_is_linked_where_a_clause_uses_it_first(judged):
 
 def test_index_lists_all_clauses_in_order(site):
     page = site.page("tables.html")
-    assert re.findall(r'href="tiny.html#(TINY-\d)"', page) == ["TINY-1", "TINY-2"]
+    assert re.findall(r'href="(TINY-\d)\.html"', page) == ["TINY-1", "TINY-2"]
     assert "there is nothing to show" in page  # in place of the matrix
 
 
@@ -309,7 +321,8 @@ def test_matrix_has_each_verdict_once_and_marks_rows_and_columns(judged):
 
 
 def test_verdict_on_another_text_is_marked_unless_none_was_judged(judged):
-    assert judged.page("tiny.html").count("Judged on another text of this clause.") == 1
+    page = judged.page("TINY-1.html")
+    assert page.count("Judged on another text of this clause.") == 1
 
 
 def test_reports_can_be_downloaded(judged):
@@ -328,8 +341,9 @@ def test_clause_without_backing_says_so_and_is_a_warning(site_of):
     for file in (tests, mutants):
         changed[file] = tiny_project.FILES[file].partition("\n\n")[0]
     site = site_of(changed)
-    words = text_of(site.page("tiny.html").partition(SECOND)[2])
-    assert "Example no test cites this clause Tests no test cites this clause" in words
+    words = text_of(site.page("TINY-2.html"))
+    assert "Example no test cites this clause" in words
+    assert "Tests no test cites this clause" in words
     assert "no mutant breaks this clause" in words
     assert "no code of the reference cites this clause" in words
     for complaint in ("has no test", "has no mutant", "is cited by no code"):
@@ -366,7 +380,7 @@ FLAWED = {
         "```{promise} P02\n:source: https://acme.org/more\n\nIt is nice.\n```\n\n"
         "```{promise} P03\n:informative: Nothing shows it.\n\nIt is safe.\n```\n\n"
         "```{profiles}\nviews needs core\n```\n\n```{implementation} other\n```\n\n"
-        "```{fault-table}\n```\n\n```{deviation-reports} other\n```\n"
+        "```{fault-table}\n```\n\n```{deviation-list} other\n```\n"
     ),
     f"{CHAPTERS}/test_other.py": '@clause("NONE-1")\ndef test_nothing():\n    pass\n',
     "reference/sharedtensor/other.py": '"""Keeps UTF-8 text. Clause TINY-6."""\n',
@@ -414,28 +428,32 @@ def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
     site_of()
     file = f"{CHAPTERS}/test_tiny.py"
     renamed = tiny_project.FILES[file].replace("sees_the_write", "reads_the_write")
-    assert "receiver reads the write" in site_of({file: renamed}).page("tiny.html")
+    assert "receiver reads the write" in site_of({file: renamed}).page("TINY-1.html")
 
 
-def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build):
-    from clauses.pages import navigation
+def test_list_of_pages_is_made_once_for_each_depth_of_source_pages(build, tmp_path):
+    from clauses.pages import source_pages
 
-    share, made = navigation(), []
-
-    def shown_on(page):
-        context = {"toctree": lambda **options: made.append(page) or f"as on {page}"}
-        share(None, page, "page.html", context, None)
-        return context["toctree"](collapse=False)
-
-    for page, first in {
-        "source/spec/tiny.md": "source/spec/tiny.md",
-        "source/docs/conf.py": "source/spec/tiny.md",
-        "source/docs/_ext/pages.py": "source/docs/_ext/pages.py",
-        "spec/tiny": "spec/tiny",
-        "spec/other": "spec/other",
-    }.items():
-        assert shown_on(page) == f"as on {first}"
-    assert "source/docs/conf.py" not in made
+    made = []
+    toctree = lambda page, **options: made.append(page) or f"as on {page}"  # noqa: E731
+    linked = {"docs/conf.py", "docs/_ext/pages.py", "spec/tiny.md"}
+    for file in linked:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    domain = SimpleNamespace(backing=SimpleNamespace(root=tmp_path), linked=linked)
+    env = SimpleNamespace(domains={"spec": domain})
+    app = SimpleNamespace(env=env, builder=SimpleNamespace(_get_local_toctree=toctree))
+    beside = {
+        page: context["toctree"](collapse=False)
+        for page, context, _ in source_pages(app)
+    }
+    assert beside == {
+        "source/docs/_ext/pages.py": "as on source/docs/_ext/pages.py",
+        "source/docs/conf.py": "as on source/docs/conf.py",
+        "source/spec/tiny.md": "as on source/docs/conf.py",
+    }
+    assert made == ["source/docs/_ext/pages.py", "source/docs/conf.py"]
 
 
 @pytest.mark.parametrize("name", ["torch", "stdlib", "shared-ndarray2", "numpy-copy"])

@@ -159,7 +159,7 @@ def test_case_links_to_the_test_that_runs_the_cell(bare):
     for name, line in {"share-owner-exit": 3, "unlink-manager-drop": 9}.items():
         anchor = f"source/{CHAPTERS}/test_fault.py.html#L{line}"
         assert f'href="{anchor}" title="{name}: others go on' in cells[name]
-    assert 'href="tiny.html#TINY-1"' in cells["share-owner-exit"]
+    assert 'href="TINY-1.html"' in cells["share-owner-exit"]
 
 
 def test_reason_is_listed_once_and_links_to_its_clauses(bare):
@@ -167,7 +167,7 @@ def test_reason_is_listed_once_and_links_to_its_clauses(bare):
     assert page.count('id="fault-reason-') == 1
     listed = page.partition('id="fault-reason-1"')[2].partition("</li>")[0]
     assert "only the actor can leave it out: see TINY-2 ." in text_of(listed)
-    assert 'href="tiny.html#TINY-2"' in listed
+    assert 'href="TINY-2.html"' in listed
 
 
 def test_steps_roles_and_faults_are_explained_and_heads_have_a_scope(bare):
@@ -201,6 +201,28 @@ def test_verdicts_are_counted_by_strategy(judged):
     assert "good 7.5 file_system 3 2 ✗ fail , 1 ✓ pass" in words
 
 
+def test_heat_map_has_a_square_for_each_step_and_fault_with_what_is_broken(judged):
+    page = judged.page("faulty.html")
+    maps = re.findall(r'<figure class="heat">.*?</figure>', page, re.DOTALL)
+    squares = [
+        re.findall(r'href="([^"]+)" aria-label="([^"]+)".*?<rect class="(\w+)"', one)
+        for one in maps
+    ]
+    share, unlink = "#fault-step-share", "#fault-step-unlink"
+    assert squares == [
+        [
+            (share, "share, exit: 0 of 2 broken", "held"),
+            (share, "share, drop: 0 of 1 broken", "held"),
+        ],
+        [
+            (share, "share, exit: 1 of 1 broken", "broken"),
+            (share, "share, drop: 0 of 1 broken", "held"),
+            (unlink, "unlink, exit: 1 of 1 broken", "broken"),
+        ],
+    ]
+    assert f'id="{share[1:]}"' in page
+
+
 def test_broken_cells_link_to_their_evidence(judged):
     page = judged.page("faulty.html")
     cells = cells_of(page)
@@ -222,7 +244,8 @@ def test_reports_on_one_version_are_one_column_of_the_matrix(judged):
         "good 7.5 only a part was run 6 1 broken 2026-01-02 good-faults.jsonl" in words
     )
     assert "2026-01-01 good.jsonl" in words
-    assert text_of(judged.page("tiny.html")).count("good 7.5 ✗ broken, new : fail") == 1
+    page = judged.page("TINY-1.html")
+    assert text_of(page).count("good 7.5 ✗ broken, new : fail") == 1
 
 
 def test_later_one_of_two_reports_counts_and_a_version_has_its_column(

@@ -102,7 +102,7 @@ def test_message_is_a_section_with_all_its_facts(site):
     ):
         assert fact in shown
     assert f'href="source/{EXPECTATIONS}/causes/torch/lost.py.html"' in part
-    assert 'href="tiny.html#TINY-1"' in part
+    assert 'href="TINY-1.html"' in part
 
 
 def test_search_has_each_text_with_the_place_of_its_section(site):

@@ -153,6 +153,12 @@ def test_page_shows_each_release_and_the_files(build, tmp_path):
     assert "at least one of the 3 releases from 7.2 to 7.10 breaks: 1." in page
     assert "in each release in which they were judged: 0." in page
     assert "After 7.2, by 7.5, broken: TINY-1" in text_of(page)
+    parts = re.findall(r'<div class="([\w-]+)" style="[^"]+" title="([^"]+)"', page)
+    assert parts == [
+        *[("held", "7.2: 1 held"), ("not-run", "7.2: 1 not judged")],
+        *[("broken", "7.5: 1 broken"), ("not-run", "7.5: 1 not judged")],
+        *[("broken", "7.10: 1 broken"), ("not-run", "7.10: 1 not judged")],
+    ]
     for file in ("bad-7.2.json", "bad-7.10.json"):
         assert f"{file} (2026-01-01)" in text_of(page)
     assert {"bad-7.2.json", "bad-7.10.json"} <= {

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import tiny_project
@@ -79,7 +80,6 @@ PAGES = {
     "docs/index.md": INDEX,
     "docs/upstream/torch.md": (
         "# Reports\n\n```{deviation-list} torch\n```\n\n"
-        "```{deviation-reports} torch\n```\n\n"
         "## None\n\n```{deviations-without-promise} torch\n```\n"
     ),
     "docs/clauses.md": "# Clauses\n\n```{deviation-clauses} torch\n```\n",
@@ -136,13 +136,12 @@ def words(part):
     return html.unescape(" ".join(text.split()))
 
 
-def section(page):
-    return page[page.index('<section id="lost">') : page.index('id="none"')]
+LOST_PAGE = "upstream/torch-lost.html"
 
 
-def test_report_is_a_section_with_all_its_facts(upstream):
+def test_report_is_a_page_with_all_its_facts(upstream):
     assert upstream.warnings == ""
-    part = section(upstream.page("upstream/torch.html"))
+    part = upstream.page(LOST_PAGE)
     shown = words(part[: part.index("<details")])
     for fact in (
         "A tensor is lost",
@@ -164,15 +163,16 @@ def test_report_is_a_section_with_all_its_facts(upstream):
         "https://acme.org/docs",
         "https://acme.org/mail",
         "../promises.html#P01",
-        "../tiny.html#TINY-1",
+        "../TINY-1.html",
         f"../source/{FOLDER}/causes/torch/lost.py.html",
+        "torch.html",
         "https://github.com/acme/tensors/issues/1",
     ):
         assert f'href="{link}"' in part
 
 
 def test_markdown_has_the_same_and_the_program_as_it_is(upstream):
-    page = upstream.page("upstream/torch.html")
+    page = upstream.page(LOST_PAGE)
     block = re.search(r"<details.*?<pre>(.*?)\n?</pre>", page, re.DOTALL)[1]
     text = html.unescape(re.sub(r"<[^>]+>", "", block))
     assert text.startswith("# A tensor is `lost`\n\nThe reducer drops it.\n\n```python")
@@ -192,32 +192,71 @@ def test_markdown_has_the_same_and_the_program_as_it_is(upstream):
 
 
 def test_report_can_be_copied_without_prompts(upstream):
-    assert "$ " not in upstream.page("upstream/torch.html")
+    assert "$ " not in upstream.page(LOST_PAGE)
+
+
+def issue_of(page):
+    """Return the title and the text with which the page opens an issue."""
+    address = html.unescape(
+        re.search(r'class="sd-[^"]*btn[^"]*" href="([^"]+)"', page)[1]
+    )
+    assert len(address) <= 8000
+    assert address.startswith("https://github.com/pytorch/pytorch/issues/new?")
+    given = parse_qs(urlsplit(address).query)
+    return given["title"][0], given["body"][0]
+
+
+def test_button_opens_an_issue_with_the_report(upstream):
+    page = upstream.page(LOST_PAGE)
+    title, text = issue_of(page)
+    assert title == "A tensor is `lost`"
+    assert text.startswith("The reducer drops it.\n\n```python\n")
+    assert text.endswith("- TINY-1: The first clause")
+    assert "too long" not in words(page)
+
+
+def test_report_that_is_too_long_for_an_address_is_shortened_and_says_so(upstream_of):
+    places = '", "'.join(f"tensors/queue.py: put_{n}" for n in range(300))
+    causes = CAUSES.replace("tensors/queue.py: Queue.put", places)
+    page = upstream_of({f"{FOLDER}/causes/torch.toml": causes}).page(LOST_PAGE)
+    _, text = issue_of(page)
+    assert "## Expected" in text
+    assert "## Where" not in text
+    assert text.endswith("*The rest did not fit into the address of this form.*")
+    assert "The whole report is too long for an address" in words(page)
+
+
+def test_page_of_a_clause_shows_the_program_with_what_it_printed(upstream):
+    page = upstream.page("TINY-1.html")
+    shown = words(page[page.index('id="TINY-1-torch"') :])
+    assert "print(sum(range(3))) It prints: said The report to its project" in shown
+    assert 'href="upstream/torch-lost.html"' in page
 
 
 def test_deviation_without_a_promise_is_in_a_table_with_the_reason(upstream):
     page = upstream.page("upstream/torch.html")
     row = words(page[page.index('id="none"') :])
     assert "A tensor is slow TINY-1 Nothing is said of speed. tensors#2" in row
-    assert '<section id="slow">' not in page
+    assert not (upstream.folder / "upstream/torch-slow.html").exists()
 
 
 def test_list_and_table_say_what_is_promised_reported_and_repaired(upstream):
     page = upstream.page("upstream/torch.html")
-    rows = words(page[: page.index('<section id="lost">')])
+    rows = words(page)
+    assert 'id="lost" href="torch-lost.html"' in page
     assert "A tensor is lost TINY-1 tensors#1, related: tensors#3 by all fixes" in rows
     table = upstream.page("clauses.html")
     assert (
         "TINY-1 A tensor is lost tensors#1, tensors#2, related: tensors#3 "
         "by all fixes together" in words(table)
     )
-    assert 'href="upstream/torch.html#lost"' in table
+    assert 'href="upstream/torch-lost.html"' in table
 
 
 def test_what_the_fixes_leave_is_not_repaired(upstream_of):
     left = {f"{FOLDER}/torch-patched.toml": ENTRY.format("lost", 1)}
-    page = upstream_of(left).page("upstream/torch.html")
-    assert "Repaired no" in words(section(page))
+    page = upstream_of(left).page(LOST_PAGE)
+    assert "Repaired no" in words(page)
 
 
 @pytest.mark.parametrize("more", [" (see TINY-2)", "; see TINY-2"])
@@ -225,8 +264,8 @@ def test_report_stands_alone_where_its_cause_refers_to_another_clause(
     upstream_of, more
 ):
     entry = ENTRY.format("lost", 1).replace("drops it.", f"drops it{more}.")
-    page = upstream_of({f"{FOLDER}/torch.toml": entry}).page("upstream/torch.html")
-    shown = words(section(page))
+    page = upstream_of({f"{FOLDER}/torch.toml": entry}).page(LOST_PAGE)
+    shown = words(page)
     assert shown.count("The reducer drops it.") == 2  # the page, and the Markdown
     assert "see TINY-2" not in shown
 
@@ -282,10 +321,10 @@ def test_one_deviation_of_two_projects_is_one_line(upstream):
     assert slow.endswith("A tensor is slow TINY-1 ≠ differs")
 
     for link in (
-        "../upstream/torch.html#lost",
+        "../upstream/torch-lost.html",
         f"../source/{FOLDER}/causes/torch/slow.py.html",
         f"../source/{FOLDER}/causes/paddle/lost.py.html",
-        "../tiny.html#TINY-1",
+        "../TINY-1.html",
     ):
         assert f'href="{link}"' in found
 
@@ -295,11 +334,11 @@ def test_deviation_on_a_device_is_a_row_with_what_the_program_printed(upstream):
     row = words(page[page.index("<tbody>") :])
     assert row.startswith("The memory is *kept* TINY-1 said")
     assert "PyTorch 7.5, Python 3.11.7, Linux 6.1, 2026-01-02." in page
-    for link in (f"source/{FOLDER}/causes/{KEEPS}.html", "tiny.html#TINY-1"):
+    for link in (f"source/{FOLDER}/causes/{KEEPS}.html", "TINY-1.html"):
         assert f'href="{link}"' in page
 
 
 def test_clause_that_failed_on_a_device_for_another_cause_is_not_named(upstream_of):
     other = ENTRIES.replace(COUNTS, "Another cause.")
     page = upstream_of({f"{FOLDER}/torch.toml": other}).page("device.html")
-    assert 'href="tiny.html#TINY-1"' not in page
+    assert 'href="TINY-1.html"' not in page

@@ -21,7 +21,8 @@ The parts, in the order in which a build goes through them:
   a clause, and leave places for what is shown beside them;
 * `rendering` fills in the places by the templates in ``templates``, when all clauses
   are known, with the addresses that `links` makes, and with what `prepared` adds;
-* `pages` writes the source pages that the links lead to.
+* `own_pages` writes a page for each clause, and `pages` the source pages that the links
+  lead to.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import changes, directives, domain, pages, prepared, rendering, reports
+from clauses import (
+    changes,
+    directives,
+    domain,
+    own_pages,
+    pages,
+    prepared,
+    rendering,
+    reports,
+    sequences,
+)
 from clauses.backing import Backing
 
 SHOWN = (
@@ -81,6 +92,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("clauses_matrix", "matrix", "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
-    for part in (domain, directives, rendering, prepared, pages):
+    for part in (domain, directives, rendering, prepared, sequences, own_pages, pages):
         part.setup(app)
     return {"version": "1", "env_version": 4, "parallel_read_safe": True}

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from sharedtensor_conformance.expectations.programs import code_hash
 from sharedtensor_conformance.report.causes import Cause, Promise, load_causes
@@ -42,6 +43,20 @@ PROJECTS = {
 
 FIELDS = {"date", "version", "python", "kernel", "lines", "programs"}
 """What a record has."""
+
+FORMS = {
+    "torch": "https://github.com/pytorch/pytorch/issues/new?title={}&body={}",
+    "paddle": "https://github.com/PaddlePaddle/Paddle/issues/new?title={}&body={}",
+    "tensordict": "https://github.com/pytorch/tensordict/issues/new?title={}&body={}",
+    "shared-ndarray2": "https://gitlab.com/osu-nrsg/shared-ndarray2/-/issues/new"
+    "?issue[title]={}&issue[description]={}",
+}
+"""The addresses that open a new issue with its title and its text filled in."""
+
+LONGEST = 8_000
+"""How long such an address may be: servers refuse longer ones."""
+
+SHORTENED = "*The rest did not fit into the address of this form.*"
 
 PATCHED = {"torch": "torch-patched"}
 """The implementations that are judged with fixes as well, and as what."""
@@ -85,6 +100,16 @@ class Report:
         """Its anchor on the page of its project."""
         return self.name.replace("_", "-")
 
+    @property
+    def judged(self) -> str:
+        """The implementation that deviates."""
+        return Path(self.file).parent.name
+
+    @property
+    def page(self) -> str:
+        """The name of its page, which is beside that of its project."""
+        return f"upstream/{self.judged}-{self.anchor}"
+
     def places(self) -> Iterator[str]:
         """Yield where it comes from, each place with its line where that is known."""
         for place in self.cause.where:
@@ -121,8 +146,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
     with stopping_the_build():
         facts = load_causes(folder / f"{name}.toml")
         entries = load_expectations(root / FOLDER / f"{name}.toml").applying_to(version)
-    run = _recorded(root, name)
-    fixes = _Patched(root, patched)
+    run, left = _recorded(root, name), _left(root, patched)
     reports = []
     for program, cause in facts.causes.items():
         about = [e for e in entries if e.reproducer == f"{name}/{program}.py"]
@@ -132,6 +156,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
         printed = run["programs"].get(program, {})
         text = recorded_text(root, file, printed, command(name))
         broken = _clauses(column, about, file.as_posix())
+        is_judged = patched and any(outcome_in(patched, id).judged for id in broken)
         reports.append(
             Report(
                 name=program,
@@ -144,7 +169,7 @@ def _read(root: Path, column: Column, patched: Column | None) -> Deviating:
                 cause=cause,
                 clauses=broken,
                 threads=tuple(dict.fromkeys(e.link for e in about if e.link)),
-                repaired=fixes.repairs(broken, about[0].reproducer),
+                repaired=about[0].reproducer not in left if is_judged else None,
                 run=run,
             )
         )
@@ -221,22 +246,49 @@ def command(name: str, *options: str) -> str:
     return f"python ci/run_causes.py {name}{given} --out={out}"
 
 
-class _Patched:
-    """What an implementation leaves broken when it is judged with fixes."""
+def _left(root: Path, patched: Column | None) -> set[str]:
+    """Return the programs of the deviations that the fixes leave."""
+    if patched is None:
+        return set()
+    known = load_expectations(root / FOLDER / f"{patched.name}.toml")
+    return {entry.reproducer for entry in known.entries}
 
-    def __init__(self, root: Path, column: Column | None) -> None:
-        self.column = column
-        self.left: set[str] = set()
-        if column:
-            file = root / FOLDER / f"{column.name}.toml"
-            self.left = {entry.reproducer for entry in load_expectations(file).entries}
 
-    def repairs(self, broken: Iterable[str], program: str) -> bool | None:
-        """Return whether no deviation is left that has this program."""
-        column = self.column
-        if not column or not any(outcome_in(column, id).judged for id in broken):
-            return None
-        return program not in self.left
+class Program(NamedTuple):
+    """A program that shows a deviation.
+
+    Args:
+        output: what it printed, where that is recorded.
+        page: the page of the report to its project, where there is one.
+    """
+
+    text: str
+    output: str = ""
+    page: str = ""
+
+
+def program_of(root: Path, known: Mapping[str, Deviating], file: str) -> Program:
+    """Return the program in a file of the repository at `root`."""
+    for report in (one for each in known.values() for one in each.reports):
+        if report.file == file:
+            page = report.page if report.cause.promises else ""
+            return Program(report.program, report.output, page)
+    return Program(text_of(root, file))
+
+
+def issue_form(report: Report, markdown: str) -> str:
+    """Return the address of a new issue with a report; "" where nothing fills it in.
+
+    A report that is too long loses its last sections, and says so.
+    """
+    form = FORMS.get(report.judged, "")
+    sections = markdown.partition("\n")[2].strip().split("\n## ")
+    address = form.format(quote(report.title), quote("\n## ".join(sections)))
+    while len(address) > LONGEST and len(sections) > 1:
+        sections.pop()
+        text = "\n## ".join(sections) + f"\n{SHORTENED}"
+        address = form.format(quote(report.title), quote(text))
+    return address
 
 
 def fixes_of(clauses: Iterable[str]) -> tuple[str, ...]:

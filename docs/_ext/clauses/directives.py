@@ -24,7 +24,7 @@ from clauses.wording import link_terms
 
 TEMPLATES = (
     *("clause-index", "clause-matrix", "clause-changes", "contract-versions"),
-    *("field", "findings", "report-list", "releases"),
+    *("architecture", "field", "findings", "report-list", "releases"),
     *("deviation-list", "deviation-clauses", "deviations-without-promise"),
 )
 """The templates with a directive, which may be about an implementation."""
@@ -86,7 +86,7 @@ class ClauseDirective(SphinxDirective):
         box += nodes.title("", "", id, nodes.Text(f" {clause.title}"))
         box += self._properties(clause, source)
         box += self._prose(clause)
-        box += place("clause-backing", id=clause.id)
+        box += place("clause-strip", clause=clause)
         return [box]
 
     def _properties(self, clause: Clause, source: str) -> nodes.paragraph:
@@ -183,6 +183,8 @@ class TemplateDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0] if self.arguments else ""
         backing = self.env.domains[NAME].backing
+        if self.name.startswith("deviation") and name not in backing.deviations:
+            raise self.error(f"there is nothing to show: {name!r}")
         for file in COPIED[self.name](backing, name) if self.name in COPIED else ():
             copied = file.relative_to(self.env.srcdir).as_posix()
             self.env.dlfiles.add_file(self.env.docname, copied)
@@ -229,16 +231,8 @@ def fault_table(backing: Backing, _: str) -> Iterator[Section]:
 def state_machines(_: Backing, __: str) -> Iterator[Section]:
     """Yield the machines that random histories follow."""
     for one in MACHINES:
-        content = place("machine", name=one.name)
+        content = place("machine", machine=one)
         yield one.name.capitalize(), f"machine-{one.name}", content
-
-
-def deviation_reports(backing: Backing, name: str) -> Iterator[Section]:
-    """Yield the reports that a project can be sent."""
-    for one in backing.deviations[name].reports:
-        if one.cause.promises:
-            content = place("deviation", name=name, report=one.name)
-            yield one.title, one.anchor, content
 
 
 def with_code(text: str) -> list[nodes.Node]:
@@ -251,7 +245,6 @@ SECTIONS = {
     "implementation": implementation,
     "fault-table": fault_table,
     "state-machines": state_machines,
-    "deviation-reports": deviation_reports,
 }
 
 

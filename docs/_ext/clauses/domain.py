@@ -123,6 +123,15 @@ class SpecDomain(Domain):
         self.linked.add(file)
         return f"{SOURCE_PAGES}/{file}"
 
+    def clause_page(self, id: str) -> str:
+        """Return the name of the page of a clause, which is beside its chapter's.
+
+        Raises:
+            KeyError: no page defines it.
+        """
+        folder, slash, _ = self.data["clause"][id].docname.rpartition("/")
+        return f"{folder}{slash}{id}"
+
     def define(self, kind: str, id: str, definition: Definition, location: Any) -> None:
         """Note an object; a second one of the same id is a warning."""
         known = self.data[kind].get(id)
@@ -153,12 +162,16 @@ class SpecDomain(Domain):
     def address(self, builder: Builder, page: str, kind: str, id: str) -> str:
         """Return the address of a clause or a promise, which may be on the same page.
 
+        A clause elsewhere is shown by its own page.
+
         Raises:
             KeyError: no page defines it.
         """
         found = self.data[kind][id].docname
-        if found in self.env.metadata[page].get(ONE_PAGE, ()):
+        if found in (page, *self.env.metadata.get(page, {}).get(ONE_PAGE, ())):
             return f"#{id}"
+        if kind == "clause":
+            return builder.get_relative_uri(page, self.clause_page(id))
         return f"{builder.get_relative_uri(page, found)}#{id}"
 
     def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):

@@ -32,17 +32,16 @@ class Links:
 
     def __init__(self, app: Sphinx, docname: str) -> None:
         self._app = app
-        self._docname = docname
+        self.docname = docname
 
     def page(self, docname: str, anchor: str = "", query: str = "") -> str:
         """Return the address of a page, with an anchor and a query."""
-        uri = self._app.builder.get_relative_uri(self._docname, docname)
+        uri = self._app.builder.get_relative_uri(self.docname, docname)
         return uri + (f"?{query}" if query else "") + (f"#{anchor}" if anchor else "")
 
     def clause(self, id: str, anchor: str = "") -> str:
-        """Return the address of a clause, or of an anchor in it."""
-        found = self._address("clause", id)
-        return found.replace(f"#{id}", f"#{anchor}") if anchor else found
+        """Return the address of the page of a clause, or of an anchor on it."""
+        return self.page(self._app.env.domains[NAME].clause_page(id), anchor)
 
     def to(self, id: str, kind: str = "clause") -> Markup:
         """Return the link to a clause or a promise."""
@@ -82,10 +81,10 @@ class Links:
 
     def download(self, file: str, text: str) -> Markup:
         """Return the link to the copy of a file that the page has asked for."""
-        copy = self._app.env.dlfiles.add_file(self._docname, file)
-        here = self._app.builder.get_target_uri(self._docname)
+        copy = self._app.env.dlfiles.add_file(self.docname, file)
+        here = self._app.builder.get_target_uri(self.docname)
         return DOWNLOAD.format(relative_uri(here, f"_downloads/{copy}"), text)
 
     def _address(self, kind: str, id: str) -> str:
         domain = self._app.env.domains[NAME]
-        return domain.address(self._app.builder, self._docname, kind, id)
+        return domain.address(self._app.builder, self.docname, kind, id)

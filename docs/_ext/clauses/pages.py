@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pygments import highlight
@@ -17,16 +17,27 @@ from sphinx.application import Sphinx
 from clauses.domain import NAME, SOURCE_PAGES
 from clauses.shown_files import text_of
 
+Page = tuple[str, dict[str, Any], str]
+"""The name of a page, its context and its template, as Sphinx takes them."""
 
-def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yield the source pages: their name, context and template."""
+
+def beside(app: Sphinx, page: str) -> Callable[..., str]:
+    """Return what makes the list of pages beside a page, made once: it takes long."""
+    return cache(partial(app.builder._get_local_toctree, page))
+
+
+def source_pages(app: Sphinx) -> Iterator[Page]:
+    """Yield the source pages; the links beside them depend on their depth alone."""
+    lists: dict[int, Callable[..., str]] = {}
     root, linked = app.env.domains[NAME].backing.root, app.env.domains[NAME].linked
     chapters = {f"spec/{path.name}" for path in root.glob("spec/*.md")}
     for file in sorted(linked | chapters):
         text = text_of(root, file)
         title, code = html.escape(file), marked_up(file, text)
         body = f'<h1>{title}</h1>\n<div class="source-page">{code}</div>'
-        yield f"{SOURCE_PAGES}/{file}", {"title": title, "body": body}, "page.html"
+        name = f"{SOURCE_PAGES}/{file}"
+        toctree = lists.setdefault(name.count("/"), beside(app, name))
+        yield name, {"title": title, "body": body, "toctree": toctree}, "page.html"
 
 
 def marked_up(file: str, text: str) -> str:
@@ -49,30 +60,6 @@ def lexer_for(file: str) -> Any:
         return TextLexer()
 
 
-def navigation() -> Callable[..., None]:
-    """Return what makes the list of pages beside source pages once for each depth.
-
-    Its links depend on the depth of the page alone, and making it takes most of the
-    time of a source page.
-    """
-    made: dict[object, str] = {}
-
-    def share(app: Sphinx, page: str, template: str, context: Any, _: Any) -> None:
-        make = context.get("toctree")
-        if make and page.startswith(f"{SOURCE_PAGES}/"):
-            context["toctree"] = partial(once, make, page.count("/"))
-
-    def once(make: Callable[..., str], depth: int, **options: Any) -> str:
-        key = depth, *sorted(options.items())
-        if key not in made:
-            made[key] = make(**options)
-        return made[key]
-
-    return share
-
-
 def setup(app: Sphinx) -> None:
     """Register the pages."""
-    # Before the theme, which asks for the list at the default priority of 500.
-    app.connect("html-page-context", navigation(), priority=400)
     app.connect("html-collect-pages", source_pages)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
+from urllib.parse import quote
 
 from sharedtensor_conformance.adapter import (
     ADAPTER_CHANGES,
     LONG_PROFILES,
     operations_of,
 )
-from sharedtensor_conformance.chapters.state_machines import MACHINES
 from sharedtensor_conformance.clauses import LEVELS, SPEC_VERSION, Clause
 from sharedtensor_conformance.evidence import citing
 from sharedtensor_conformance.report.causes import Promise
@@ -22,35 +23,54 @@ from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 from clauses import faults
+from clauses.backing import Backing
 from clauses.changes import changes
 from clauses.deviations import (
     PATCHED,
     PROJECTS,
+    SHORTENED,
     Deviating,
+    Program,
     Report,
     findings,
     fixes_of,
+    issue_form,
+    program_of,
 )
 from clauses.domain import NAME
+from clauses.known import Deviation
 from clauses.outcomes import outcome_in
 from clauses.releases import rows, steps
 from clauses.rendering import PREPARED, Content, written
-from clauses.reports import NO_CUDA, Column
+from clauses.reports import NO_CUDA, Column, Judgement
 from clauses.settings import SETTINGS
 
 CONFIGURATION = re.compile(r" under [a-z_]+$")
 
 
-def backing(content: Content) -> Content:
-    """Return a clause with its tests, its code, its mutants and its example."""
-    id, evidence = content["id"], content["backing"].evidence
+def clause_page(content: Content) -> Content:
+    """Return what backs a clause: an example, tests, code, mutants and programs."""
+    id, backing = content["clause"].id, content["backing"]
     return {
-        "clause": content["env"].domaindata[NAME]["clause"][id].content,
-        "example": content["backing"].examples.get(id),
-        "tests": citing(evidence.tests, id),
-        "code_of": citing(evidence.code, id),
-        "mutants": citing(evidence.mutants, id),
+        "example": backing.examples.get(id),
+        "tests": citing(backing.evidence.tests, id),
+        "code_of": citing(backing.evidence.code, id),
+        "mutants": citing(backing.evidence.mutants, id),
+        "explained": partial(explained, backing),
     }
+
+
+def explained(
+    backing: Backing, judgement: Judgement
+) -> Iterator[tuple[Deviation, Program | None]]:
+    """Yield the known deviations of a verdict; each program once, with the first."""
+    shown = {""}
+    for cause in judgement.known:
+        file = cause.program
+        is_new = file not in shown
+        shown.add(file)
+        known = backing.deviations
+        yield cause, program_of(backing.root, known, file) if is_new else None
 
 
 def answers(content: Content) -> Content:
@@ -136,15 +156,16 @@ def deviating(content: Content) -> Content:
 
 
 def deviation(content: Content) -> Content:
-    """Return one report of a deviation, also as Markdown."""
-    found = deviating(content)
-    report = next(r for r in found["known"].reports if r.name == content["report"])
+    """Return one report of a deviation, also as Markdown and as a new issue."""
+    found, report = deviating(content), content["report"]
     promises = list(promises_of(report, found["known"], content["env"]))
     said = {"promises": [one for _, one in promises], "spec": SPEC_VERSION}
     defined = content["env"].domaindata[NAME]["clause"]
     said["clauses"] = [(id, defined[id].title) for id in report.clauses]
     markdown = written("deviation.md", report=report, **said).strip()
-    return {**found, "report": report, "promises": promises, "markdown": markdown}
+    said = {"promises": promises, "markdown": markdown}
+    form = issue_form(report, markdown)
+    return {**found, **said, "form": form, "shortened": quote(SHORTENED) in form}
 
 
 def promises_of(
@@ -194,7 +215,7 @@ def setup(app: Sphinx) -> None:
     """Say which function is for which template."""
     PREPARED.update(
         {
-            "clause-backing": backing,
+            "clause-page": clause_page,
             "answers": answers,
             "clause-index": lambda _: {"citing": citing},
             "clause-matrix": lambda _: {"levels": LEVELS, "settings": SETTINGS},
@@ -203,9 +224,6 @@ def setup(app: Sphinx) -> None:
             },
             "contract-versions": lambda _: {"versions": ADAPTER_CHANGES},
             "profiles": lambda _: {"operations_of": operations_of},
-            "machine": lambda content: {
-                "machine": next(m for m in MACHINES if m.name == content["name"])
-            },
             "field": picture,
             "findings": all_findings,
             "releases": released,

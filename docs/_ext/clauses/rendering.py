@@ -98,18 +98,9 @@ class FillPlaces(SphinxPostTransform):
             raise ExtensionError(said) from error
 
     def shown(self, template: str, **given: Any) -> nodes.raw:
-        """Return what a template makes of what all templates get, and of `given`."""
-        domain = self.env.domains[NAME]
-        content: Content = {
-            "env": self.env,
-            "backing": domain.backing,
-            "clauses": domain.clauses(),
-            "chapters": domain.chapters(),
-            "links": Links(self.app, self.env.docname),
-            **given,
-        }
-        prepare = PREPARED.get(template, lambda content: {})
-        return rendered(f"{template}.html", **{**content, **prepare(content)})
+        """Return what a template makes of `given`, as a part of the page."""
+        text = shown_on(self.app, self.env.docname, template, **given)
+        return nodes.raw("", text, format="html")
 
     def read(self, file: str) -> Any:
         """Return what a JSON file below ``docs`` holds, or the report of a run."""
@@ -135,9 +126,19 @@ def _templates() -> Environment:
     return made
 
 
-def rendered(template: str, **content: Any) -> nodes.raw:
-    """Return what a template makes of `content`, as a part of the page."""
-    return nodes.raw("", written(template, **content), format="html")
+def shown_on(app: Sphinx, page: str, template: str, **given: Any) -> str:
+    """Return what a template makes, on a page, of what all get and of `given`."""
+    domain = app.env.domains[NAME]
+    content: Content = {
+        "env": app.env,
+        "backing": domain.backing,
+        "clauses": domain.clauses(),
+        "chapters": domain.chapters(),
+        "links": Links(app, page),
+        **given,
+    }
+    prepare = PREPARED.get(template, lambda content: {})
+    return written(f"{template}.html", **{**content, **prepare(content)})
 
 
 def written(template: str, **content: Any) -> str:
