@@ -735,6 +735,20 @@ def test_killed_manager_leaves_nothing_behind(stage):
 
 
 @clause("MGR-13", profiles=("share",), **FASTEST_START, isolated=True)
+def test_last_process_leaves_nothing_behind_without_a_manager(stage):
+    """Others exit, the manager is killed, the owner exits with a message unread."""
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        share_and_send(owner, fresh.peer)
+        owner.put(share_one(owner, [85, 86]), fresh.peer)
+        for other in fresh.running()[:0:-1]:
+            check.equal(other.leave(), 0, f"{other.name} exits normally")
+        kill_managers(stage, fresh)
+        check_all_exit(fresh)
+        check_nothing_left(fresh)
+
+
+@clause("MGR-13", profiles=("share",), **FASTEST_START, isolated=True)
 def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
     """The manager is stopped; a tensor is put and dropped; the manager is killed."""
     with stage.fresh() as fresh:

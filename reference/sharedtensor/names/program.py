@@ -93,8 +93,11 @@ def _leave_at_exit(ignored: object = None) -> None:
     util.Finalize(None, _leave, exitpriority=0)
 
 
+# A child of `os.fork` ignores what its parent has registered, and one of
+# `multiprocessing` forgets that, and what was registered at the fork as well.
 _leave_at_exit()
-util.register_after_fork(keeper, _leave_at_exit)  # which forgets it in a child
+os.register_at_fork(after_in_child=_leave_at_exit)
+util.register_after_fork(keeper, _leave_at_exit)
 
 
 def _locks() -> OwnedDescriptor:
