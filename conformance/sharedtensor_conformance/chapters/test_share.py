@@ -155,6 +155,9 @@ def test_tensor_of_more_than_four_gib_arrives_whole(stage):
     """
     with stage.fresh() as fresh:
         owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        with judging("SHARE-1"):  # a library that copies would need all memory below
+            small = owner.make([1, 2])
+            check_shared_memory(small, owner.send(small, peer))
         size = largest_that_fits(owner)
         large = owner.run(make_large, size)
         edges = {edge for edge in (1 << 31, 1 << 32) if edge < size}
