@@ -16,7 +16,8 @@ def test_temporary_folder_with_a_long_path_will_do(suite, tmp_path):
     chosen += ("--start-method=spawn",)
     done = suite(*chosen, TMPDIR=str(deep))
     assert done.status == 0, done.text
-    assert set(done.verdicts.values()) == {"pass"}
+    judged = set(done.verdicts.values()) - {"unsupported"}  # it does not resize
+    assert judged == {"pass"}
     assert not list(deep.iterdir())
 
 
