@@ -65,29 +65,6 @@ def moves_one_page(move_storage):
     return move
 
 
-@mutant("windows_have_31_bits", "SHARE-3", "VIEW-1", replaces="protocol.export_window")
-def windows_have_31_bits(export_window):
-    """The offset and the shape of a tensor are sent as numbers of 31 bits."""
-
-    def export(tensor):
-        dtype, offset, shape, strides = export_window(tensor)
-        mask = (1 << 31) - 1
-        return dtype, offset & mask, tuple(length & mask for length in shape), strides
-
-    return export
-
-
-@mutant("moves_two_gib", "SHARE-3", replaces="protocol.move_storage")
-def moves_two_gib(move_storage):
-    """The move copies the first 2 GiB of a storage and no more."""
-
-    def move(storage):
-        move_storage(storage)
-        storage.bytes[1 << 31 :] = 0
-
-    return move
-
-
 @mutant(
     "second_send_is_a_copy",
     "SHARE-4",
