@@ -85,7 +85,8 @@ def write_exports(app: Sphinx, error: Exception | None) -> None:
         return
     domain = app.env.domains[NAME]
     clauses, columns = domain.clauses(), domain.backing.columns
-    pages = {one.id: f"{domain.clause_page(one.id)}.html" for one in clauses}
+    address = app.builder.get_target_uri
+    pages = {one.id: address(domain.clause_page(one.id)) for one in clauses}
     verdicts = {
         f"implementations/{column.slug}.json": verdicts_of(column, pages)
         for column in columns
@@ -100,7 +101,7 @@ def write_exports(app: Sphinx, error: Exception | None) -> None:
     }
     forms = {name: json.dumps(one, indent=1) + "\n" for name, one in records.items()}
     forms["matrix.csv"] = as_table(columns, clauses)
-    forms["llms.txt"] = listed(app, clauses)
+    forms["llms.txt"] = listed(app, {one: pages[one.id] for one in clauses})
     for name, text in forms.items():
         path = Path(app.outdir, name)
         path.parent.mkdir(exist_ok=True)
@@ -145,13 +146,17 @@ def as_table(columns: list[Column], clauses: Iterable[Clause]) -> str:
     return text.getvalue()
 
 
-def listed(app: Sphinx, clauses: Iterable[Clause]) -> str:
-    """Return ``llms.txt``: what there is, the pages by section, and the clauses."""
+def listed(app: Sphinx, clauses: Mapping[Clause, str]) -> str:
+    """Return ``llms.txt``: what there is, the pages by section, and the clauses.
+
+    Args:
+        clauses: the clauses, each with its page.
+    """
     titles = {name: title.astext() for name, title in app.env.titles.items()}
     return written(
         "llms.txt",
         project=app.config.project,
-        clauses={one: app.env.domains[NAME].clause_page(one.id) for one in clauses},
+        clauses=clauses,
         sections=app.env.toctree_includes,
         titles=titles,
         address=app.builder.get_target_uri,

@@ -30,7 +30,6 @@ from sharedtensor_conformance.harness.case.outcomes import (
     NotRun,
     Unsupported,
 )
-from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.ledger.stage_ledger import Holdings
 from sharedtensor_conformance.harness.remote.actors import ActorProxy
 from sharedtensor_conformance.harness.remote.calls import Remote
@@ -382,13 +381,6 @@ def kill_managers(stage: Any, fresh: Any) -> None:
         os.close(death)
         check(ended, "it is dead")
     listener().managers_signalled(signal.SIGKILL)
-
-
-def stop_managers(fresh: Any) -> None:
-    """Stop the managers of the stage `fresh` by SIGSTOP."""
-    for manager in fresh.ledger.managers():
-        process_tree.stop(manager["pid"])
-    listener().managers_signalled(signal.SIGSTOP)
 
 
 def tensors_after_strategy_change(

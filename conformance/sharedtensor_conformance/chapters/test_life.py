@@ -1166,14 +1166,14 @@ def failing_task(owner, failure, tensor):
     return add_and_return, [[bad, tensor]]
 
 
-@clause(*("LIFE-18", "LIFE-19"), profiles=("drop-in",), prefers="fork", isolated=True)
+@clause("LIFE-18", "LIFE-19", profiles=("drop-in",), prefers="fork", isolated=True)
 @pytest.mark.parametrize("kind", ["pool", "executor"])
 def test_pool_goes_on_when_a_task_or_its_result_fails_half_way(
     stage, start_method, kind
 ):
     """Each failing task is submitted between two others, and all are asked for.
 
-    An executor may raise for all of them, so each failure has an executor of its own.
+    An executor may raise for all three, so each failure gets a new executor.
     """
     with stage.fresh() as fresh:
         owner = fresh.owner

@@ -28,7 +28,6 @@ from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
     files_of_storages,
     kill_managers,
-    stop_managers,
     strategy_set,
     unthreaded_channel,
     wait_for_all,
@@ -754,11 +753,11 @@ def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
     with stage.fresh() as fresh:
         owner, peer = fresh.owner, fresh.peer
         share_and_send(owner, peer)
-        stop_managers(fresh)
-        tensor = share_one(owner, [85, 86])
-        owner.put(tensor, peer)
-        tensor.drop()
-        kill_managers(stage, fresh)
+        with managers_stopped(fresh):
+            tensor = share_one(owner, [85, 86])
+            owner.put(tensor, peer)
+            tensor.drop()
+            kill_managers(stage, fresh)
         check_all_exit(fresh)
         check_nothing_left(fresh)
 

@@ -29,8 +29,8 @@ ROOM = 20 << 10
 It takes some thirty small messages. What waits behind them has no descriptor in flight.
 """
 
-
 _queues: "weakref.WeakSet[Queue]" = weakref.WeakSet()
+"""The queues that this process could receive from until its end. Clause LOAD-7."""
 
 
 class _ThreadCondition(threading.Condition):

@@ -1,4 +1,4 @@
-"""A pool waits for ever for a task or a result that raises when it is unpickled."""
+"""A pool hangs when unpickling a task or a result raises an exception."""
 
 import sys
 
