@@ -592,9 +592,11 @@ def rebuild_segment(handle: tuple[Any, ...]) -> strategies.Segment:
 def find_segment(token: str) -> strategies.Segment | None:
     """Return the segment that this process has, or None.
 
-    Clauses RESHARE-3, RESHARE-4, SEC-10.
+    Another thread may be in its finalizer, which Python calls before it clears weak
+    references. Clauses RESHARE-3, RESHARE-4, SEC-10.
     """
-    return state.segments.get(token)
+    found = state.segments.get(token)
+    return None if found is None or found.is_released() else found
 
 
 def remember_segment(segment: strategies.Segment) -> strategies.Segment:
@@ -604,8 +606,14 @@ def remember_segment(segment: strategies.Segment) -> strategies.Segment:
     handle has the token. If another thread was faster, return that one's. Clauses
     RESHARE-3, RESHARE-4.
     """
-    add = state.segments.setdefault
-    return atomic.under(state.moving, add, segment.token, segment)
+    return atomic.under(state.moving, _first_of, segment)
+
+
+def _first_of(segment: strategies.Segment) -> strategies.Segment:
+    found = find_segment(segment.token)
+    if found is None:
+        state.segments[segment.token] = found = segment
+    return found
 
 
 def rebuild_storage(

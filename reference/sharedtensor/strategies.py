@@ -58,6 +58,10 @@ class Segment(OwnedDescriptor):
         self.storages: dict[int, weakref.ref[Any]] = {}
         self.mapping: memory.Memory | None = None
 
+    def is_released(self) -> bool:
+        """Return whether this process holds nothing of it, or has not made it yet."""
+        return self.fd < 0 and self.held is None
+
     def __del__(self) -> None:
         """Release the segment, in whichever thread the last reference goes.
 
