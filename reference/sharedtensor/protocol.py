@@ -185,7 +185,7 @@ def move_together(storages: list[Storage]) -> None:
     """
     strategy = strategies.find_strategy(state.strategy)
     source = memory.together([storage.memory for storage in storages])
-    segment = strategy.new_segment(source.nbytes)
+    segment = strategies.Segment(strategy.new_resource(source.nbytes))
     then: list[atomic.Call] = []
     for storage, offset in zip(storages, source.offsets, strict=True):
         storage.offset = offset
@@ -193,11 +193,11 @@ def move_together(storages: list[Storage]) -> None:
         then.append((setattr, storage, "segment", segment))
     remember_segment(segment)
     try:
-        strategy.allocate(segment, source, then)
+        strategy.allocate(segment.resource, source, then)
     except BaseException:
         if storages[0].segment is not segment:
             state.segments.pop(segment.token, None)
-            strategies.release_segment(segment)
+            strategies.release_segment(segment.resource)
         raise
 
 
@@ -333,7 +333,7 @@ def export_handle(segment: strategies.Segment) -> tuple[Any, ...]:
 
     Clauses STRAT-4, STRAT-5.
     """
-    where = segment.strategy.export(segment)
+    where = segment.strategy.export(segment.resource)
     return segment.strategy.name, segment.token, segment.nbytes, where
 
 
@@ -584,19 +584,17 @@ def rebuild_segment(handle: tuple[Any, ...]) -> strategies.Segment:
         strategy.discard_handle(token, where)
         return verify_known(known, nbytes)
     target = memory.Memory(nbytes)
-    segment = strategy.open(target, token, nbytes, where)
-    segment.mapping = target
-    return remember_segment(segment)
+    resource = strategy.open(target, token, nbytes, where)
+    resource.mapping = target
+    return remember_segment(strategies.Segment(resource))
 
 
 def find_segment(token: str) -> strategies.Segment | None:
     """Return the segment that this process has, or None.
 
-    Another thread may be in its finalizer, which Python calls before it clears weak
-    references. Clauses RESHARE-3, RESHARE-4, SEC-10.
+    Clauses RESHARE-3, RESHARE-4, SEC-10.
     """
-    found = state.segments.get(token)
-    return None if found is None or found.is_released() else found
+    return state.segments.get(token)
 
 
 def remember_segment(segment: strategies.Segment) -> strategies.Segment:
@@ -606,14 +604,8 @@ def remember_segment(segment: strategies.Segment) -> strategies.Segment:
     handle has the token. If another thread was faster, return that one's. Clauses
     RESHARE-3, RESHARE-4.
     """
-    return atomic.under(state.moving, _first_of, segment)
-
-
-def _first_of(segment: strategies.Segment) -> strategies.Segment:
-    found = find_segment(segment.token)
-    if found is None:
-        state.segments[segment.token] = found = segment
-    return found
+    add = state.segments.setdefault
+    return atomic.under(state.moving, add, segment.token, segment)
 
 
 def rebuild_storage(
@@ -658,11 +650,12 @@ def mapping_of(segment: strategies.Segment) -> memory.Memory:
 
     Who moved storages into it has mapped these alone, each at its address.
     """
-    if segment.mapping is None:
+    resource = segment.resource
+    if resource.mapping is None:
         target = memory.Memory(segment.nbytes)
-        segment.strategy.map_again(target, segment)
-        segment.mapping = target
-    return segment.mapping
+        segment.strategy.map_again(target, resource)
+        resource.mapping = target
+    return resource.mapping
 
 
 def parse_handle(handle: Any) -> tuple[str, str, int, tuple[Any, ...]]:

@@ -22,25 +22,17 @@ from .errors import HandleError, StrategyError
 from .names import program
 
 
-class Segment(OwnedDescriptor):
-    """Memory that processes can share, and what this process has to release for it.
+class Resource(OwnedDescriptor):
+    """What this process holds of a segment, and releases with it.
 
-    `token` identifies it among all segments of all processes. It owns a descriptor
-    while it lives, unless the strategy needs none. `storages` has those of this process
-    that lie in it, by offset, and `mapping` is the memory of all if it was received.
-    `held` is memory that it is mapped over: while that is, this process has the lock of
-    a named segment.
+    `token` identifies the segment among all segments of all processes. A descriptor
+    stays open while the resource lives, unless the strategy needs none. `mapping` is
+    the memory of the whole segment if it was received. `held` is memory that the
+    segment is mapped over: as long as it exists, this process has the lock of a named
+    segment.
     """
 
-    __slots__ = (
-        "held",
-        "inode",
-        "mapping",
-        "nbytes",
-        "storages",
-        "strategy",
-        "token",
-    )
+    __slots__ = ("held", "inode", "mapping", "nbytes", "strategy", "token")
 
     def __init__(
         self,
@@ -55,12 +47,7 @@ class Segment(OwnedDescriptor):
         self.nbytes = nbytes
         self.inode = inode
         self.held: memoryview | None = None
-        self.storages: dict[int, weakref.ref[Any]] = {}
         self.mapping: memory.Memory | None = None
-
-    def is_released(self) -> bool:
-        """Return whether this process holds nothing of it, or has not made it yet."""
-        return self.fd < 0 and self.held is None
 
     def __del__(self) -> None:
         """Release the segment, in whichever thread the last reference goes.
@@ -76,6 +63,28 @@ class Segment(OwnedDescriptor):
             pass
 
 
+class Segment:
+    """Memory that processes can share, as long as this process has storages in it.
+
+    `storages` has these storages, by offset. Threads find a segment by a weak reference
+    (see `state.segments`), so it has no finalizer itself: Python runs a finalizer
+    before it clears weak references, and a thread could find a segment that another one
+    is releasing. What has to be released belongs to `resource`, which goes after that.
+    """
+
+    __slots__ = ("__weakref__", "resource", "storages")
+
+    def __init__(self, resource: Resource):
+        self.resource = resource
+        self.storages: dict[int, weakref.ref[Any]] = {}
+
+    fd: int = atomic.part_of("resource.fd")
+    mapping: memory.Memory | None = atomic.part_of("resource.mapping")
+    nbytes: int = atomic.part_of("resource.nbytes")
+    strategy: "Strategy" = atomic.part_of("resource.strategy")
+    token: str = atomic.part_of("resource.token")
+
+
 Source = memory.Memory | memory.Group
 
 
@@ -87,55 +96,55 @@ class FileDescriptor:
 
     name = "file_descriptor"
 
-    def new_segment(self, nbytes: int) -> Segment:
-        """Return a segment for a memory file."""
-        return Segment(self, segments.new_token(), nbytes)
+    def new_resource(self, nbytes: int) -> Resource:
+        """Return what will hold a memory file."""
+        return Resource(self, segments.new_token(), nbytes)
 
     def allocate(
-        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+        self, resource: Resource, source: Source, then: Sequence[atomic.Call]
     ) -> None:
         """Make a sealed memory file and move `source` there, as by `memory.move`.
 
         Until the calls in `then` are made, `release` removes what there is of it.
         Clauses FD-1, FD-4, FAIL-8.
         """
-        fd = segments.create_unnamed(segment.token, segment)
-        segment.keep(in_children=True)
-        segment.inode = os.fstat(fd).st_ino
+        fd = segments.create_unnamed(resource.token, resource)
+        resource.keep(in_children=True)
+        resource.inode = os.fstat(fd).st_ino
         segments.seal(fd, source.nbytes)
         memory.move(source, fd, then)
 
-    def export(self, segment: Segment) -> tuple[Any, ...]:
+    def export(self, resource: Resource) -> tuple[Any, ...]:
         """Return the inode, and the descriptor by way of the channel.
 
         Each message has a reference of its own. Clauses FD-4, LIFE-17.
         """
-        descriptor = transport.export_descriptor(segment.verified(), segment)
-        return segment.inode, descriptor
+        descriptor = transport.export_descriptor(resource.verified(), resource)
+        return resource.inode, descriptor
 
     def open(
         self, target: memory.Memory, token: str, nbytes: int, where: tuple[Any, ...]
-    ) -> Segment:
+    ) -> Resource:
         """Take the descriptor from the message, verify it and map it.
 
         It is this process's own: neither the sender nor the channel is needed again.
         Clauses FD-3, FD-4, FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         inode, descriptor = where
-        segment = Segment(self, token, nbytes, inode)
+        resource = Resource(self, token, nbytes, inode)
         try:
-            transport.take_descriptor(descriptor, segment)
-            segments.verify_unnamed(segment.fd, token, nbytes, inode)
-            segment.keep(in_children=True)
-            memory.map_segment(target, segment.fd)
+            transport.take_descriptor(descriptor, resource)
+            segments.verify_unnamed(resource.fd, token, nbytes, inode)
+            resource.keep(in_children=True)
+            memory.map_segment(target, resource.fd)
         except BaseException:
-            self.release(segment)
+            self.release(resource)
             raise
-        return segment
+        return resource
 
-    def map_again(self, target: memory.Memory, segment: Segment) -> None:
+    def map_again(self, target: memory.Memory, resource: Resource) -> None:
         """Map it by the descriptor that this process has. Clause FD-3."""
-        memory.map_segment(target, segment.verified())
+        memory.map_segment(target, resource.verified())
 
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
         """Close the descriptor: that of our own message goes with its inbox.
@@ -147,12 +156,12 @@ class FileDescriptor:
             with contextlib.suppress(HandleError):
                 transport.take_descriptor(where[1]).close()
 
-    def release(self, segment: Segment) -> None:
+    def release(self, resource: Resource) -> None:
         """Close the descriptor at once; in a forked child it is the child's own.
 
         Clauses FD-2, FD-7, LIFE-11, LIFE-22.
         """
-        segment.close()
+        resource.close()
 
 
 class FileSystem:
@@ -164,34 +173,34 @@ class FileSystem:
 
     name = "file_system"
 
-    def new_segment(self, nbytes: int) -> Segment:
-        """Return a segment for a file of a new name."""
-        return Segment(self, segments.new_name(), nbytes)
+    def new_resource(self, nbytes: int) -> Resource:
+        """Return what will hold a file of a new name."""
+        return Resource(self, segments.new_name(), nbytes)
 
     def allocate(
-        self, segment: Segment, source: Source, then: Sequence[atomic.Call]
+        self, resource: Resource, source: Source, then: Sequence[atomic.Call]
     ) -> None:
         """Make a file that only this user can open, and move `source` there.
 
         As that of `FileDescriptor`. Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
-        owned = segments.create_named(segment.token)
+        owned = segments.create_named(resource.token)
         try:
             memory.move(source, owned.fd, then)
-            segment.held = source.bytes
+            resource.held = source.bytes
         finally:
             owned.close()
 
-    def export(self, segment: Segment) -> tuple[Any, ...]:
+    def export(self, resource: Resource) -> tuple[Any, ...]:
         """Return what holds the name for the message, where a handle has to say that.
 
         Each message has a reference of its own. Clauses LIFE-2, LIFE-5, LIFE-17.
         """
-        return "", announcements.announce_name(segment.token, segment)
+        return "", announcements.announce_name(resource.token, resource)
 
     def open(
         self, target: memory.Memory, token: str, nbytes: int, where: tuple[Any, ...]
-    ) -> Segment:
+    ) -> Resource:
         """Hold the name, verify the file, map it.
 
         This process holds the name by a lock of its own before the message is gone:
@@ -201,14 +210,14 @@ class FileSystem:
         segments.verify_name(token)
         self._map(target, segments.open_named(token), token, nbytes)
         announcements.discard(where[1])
-        segment = Segment(self, token, nbytes)
-        segment.held = target.bytes
-        return segment
+        resource = Resource(self, token, nbytes)
+        resource.held = target.bytes
+        return resource
 
-    def map_again(self, target: memory.Memory, segment: Segment) -> None:
+    def map_again(self, target: memory.Memory, resource: Resource) -> None:
         """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
-        owned = segments.open_named(segment.token)
-        self._map(target, owned, segment.token, segment.nbytes)
+        owned = segments.open_named(resource.token)
+        self._map(target, owned, resource.token, resource.nbytes)
 
     def _map(
         self, target: memory.Memory, owned: OwnedDescriptor, name: str, nbytes: int
@@ -224,20 +233,20 @@ class FileSystem:
         """Do without what holds the name for the message. Clause RESHARE-7."""
         announcements.discard(where[1])
 
-    def release(self, segment: Segment) -> None:
+    def release(self, resource: Resource) -> None:
         """Remove the name, unless another process or a message has it.
 
         Clauses FS-2, LIFE-11.
         """
-        segment.close()
-        segment.mapping = segment.held = None
+        resource.close()
+        resource.mapping = resource.held = None
         announcements.last.cache_clear()
-        program.remove_unless_held(segment.token)
+        program.remove_unless_held(resource.token)
 
 
-def release_segment(segment: Segment) -> None:
+def release_segment(resource: Resource) -> None:
     """Give back a segment's descriptor or name. Clauses LIFE-7, FD-2, FS-2."""
-    segment.strategy.release(segment)
+    resource.strategy.release(resource)
 
 
 Strategy = FileDescriptor | FileSystem

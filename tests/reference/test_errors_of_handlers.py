@@ -12,7 +12,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import ANYWHERE, MOST_CALLS, interrupted_at, is_of_python
 from sharedtensor import errors, segments
-from sharedtensor.strategies import Segment
+from sharedtensor.strategies import Resource
 
 
 def send_and_receive():
@@ -107,12 +107,12 @@ def test_exception_in_the_end_of_a_segment_that_was_not_made_is_reported(
     raised = KeyboardInterrupt("of a handler")
     places = iter([raised])
 
-    def interrupted(segment):
+    def interrupted(resource):
         for place in places:
             raise place
-        assert segment.strategy
+        assert resource.strategy
 
     monkeypatch.setattr("sharedtensor.strategies.release_segment", interrupted)
-    segment = Segment.__new__(Segment)
-    del segment
+    resource = Resource.__new__(Resource)
+    del resource
     assert reported == [str(raised)]

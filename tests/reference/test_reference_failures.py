@@ -38,7 +38,7 @@ def test_segment_is_sealed_and_an_unsealed_one_is_refused(monkeypatch):
         os.ftruncate(sealed.fd, 0)
     assert fcntl.fcntl(sealed.fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     monkeypatch.setattr(segments, "seal", lambda fd, nbytes: None)
-    made = sharedtensor.arange(3).share_memory_().storage.segment
+    made = sharedtensor.arange(3).share_memory_().storage.segment.resource
     with pytest.raises(sharedtensor.HandleError, match="shrunk"):
         segments.verify_unnamed(made.fd, made.token, made.nbytes, made.inode)
 

@@ -9,6 +9,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually, own_names
 from interrupts import in_a_child
+from sharedtensor import protocol, strategies
 
 
 def start_with_a_tensor():
@@ -96,3 +97,18 @@ def test_message_with_many_small_tensors_costs_one_descriptor_or_name(strategy):
     assert len(set(own_names()) - names) == (strategy == "file_system")
     assert [tensor.data_ptr() for tensor in tensors] == addresses
     assert [tensor.item() for tensor in theirs.recv()] == list(range(300))
+
+
+def test_segment_that_is_being_released_is_not_found(strategy, monkeypatch):
+    """Python runs a finalizer before it clears the weak references to its object."""
+    release, found = strategies.release_segment, []
+
+    def look_and_release(resource):
+        found.append(protocol.find_segment(resource.token))
+        release(resource)
+
+    monkeypatch.setattr(strategies, "release_segment", look_and_release)
+    tensor = sharedtensor.ones(3).share_memory_()
+    assert protocol.find_segment(tensor.storage.segment.token)
+    del tensor
+    assert found == [None]

@@ -453,9 +453,10 @@ def _decoy(segment: Any) -> Any:
     It alternates between a file without a name and memory with the segment's name.
     """
     descriptor, inode = next(_decoys)(segment)
-    decoy = type(segment)(segment.strategy, segment.token, segment.nbytes, inode)
+    resource = type(segment.resource)
+    decoy = resource(segment.strategy, segment.token, segment.nbytes, inode)
     decoy.open(int, descriptor)
-    return decoy
+    return type(segment)(decoy)
 
 
 def _unlinked_file(segment: Any) -> tuple[int, int]:
@@ -470,7 +471,7 @@ def _same_name_segment(segment: Any) -> tuple[int, int]:
     descriptor = os.memfd_create(f"sharedtensor-{segment.token}", flags)
     os.truncate(descriptor, os.fstat(segment.fd).st_size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    return descriptor, segment.inode
+    return descriptor, segment.resource.inode
 
 
 _decoys = itertools.cycle([_unlinked_file, _same_name_segment])

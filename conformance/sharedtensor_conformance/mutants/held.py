@@ -23,6 +23,6 @@ def private_segment(nbytes: int) -> Any:
     """Return what looks like a segment, and is private memory full of zeros."""
     from sharedtensor import memory, strategies
 
-    made = strategies.Segment(strategies.FileDescriptor(), "", nbytes)
+    made = strategies.Resource(strategies.FileDescriptor(), "", nbytes)
     made.mapping = memory.Memory(nbytes)
-    return made
+    return strategies.Segment(made)

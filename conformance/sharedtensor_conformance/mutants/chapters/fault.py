@@ -21,7 +21,7 @@ def failure_to_map_keeps_the_descriptor(open_handle):
         owned = transport.take_descriptor(descriptor)
         fd, owned._descriptor.fd = owned.fd, -1
         memory.map_segment(target, fd)
-        segment = strategies.Segment(self, token, nbytes, inode)
+        segment = strategies.Resource(self, token, nbytes, inode)
         segment._descriptor.fd = fd
         return segment
 

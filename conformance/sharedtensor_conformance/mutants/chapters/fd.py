@@ -55,21 +55,22 @@ def _with_names(is_named, release_segment):
 @mutant(
     "large_or_common_segment_has_a_name",
     "FD-1",
-    replaces=("segments.create_unnamed", "strategies.release_segment"),
+    replaces=("protocol.remember_segment", "strategies.release_segment"),
 )
-def large_or_common_segment_has_a_name(create_unnamed, release_segment):
+def large_or_common_segment_has_a_name(remember_segment, release_segment):
     """A segment of more than 1 MiB, or of several storages, has a file with a name."""
 
     def is_named(segment):
-        return segment.nbytes > 1 << 20 or segment.storages is not None
+        return segment.nbytes > 1 << 20 or len(segment.storages) > 1
 
     give_name, release = _with_names(is_named, release_segment)
 
-    def create(token, owner):
-        give_name(owner)
-        return create_unnamed(token, owner)
+    def remember(segment):
+        if segment.strategy.name == "file_descriptor":
+            give_name(segment)
+        return remember_segment(segment)
 
-    return create, release
+    return remember, release
 
 
 @mutant(

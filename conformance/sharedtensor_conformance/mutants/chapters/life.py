@@ -482,7 +482,7 @@ def first_drop_gives_up_the_storage(rebuild_tensor):
 
     def rebuild(tensor_class, storage, window, flags):
         made = rebuild_tensor(tensor_class, storage, window, flags)
-        weakref.finalize(made, strategies.release_segment, storage.segment)
+        weakref.finalize(made, strategies.release_segment, storage.segment.resource)
         return made
 
     return rebuild

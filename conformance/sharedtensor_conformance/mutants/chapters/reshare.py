@@ -187,7 +187,8 @@ def parts_are_found_by_nobody(find_part):
     from sharedtensor import memory
 
     def map_again(segment, offset):
-        segment.mapping = memory.Memory(segment.nbytes)
-        segment.strategy.map_again(segment.mapping, segment)
+        resource = segment.resource
+        resource.mapping = memory.Memory(segment.nbytes)
+        segment.strategy.map_again(resource.mapping, resource)
 
     return map_again

@@ -361,7 +361,7 @@ def clones_of_large_tensors_see_writes(clone, map_segment):
         if segment is None or self.storage.nbytes < LARGE:
             return clone(self)
         made = type(self.storage)(self.storage.nbytes)
-        segment.strategy.map_again(made.memory, segment)
+        segment.strategy.map_again(made.memory, segment.resource)
         window = self.storage_offset(), self.shape, self.stride()
         return self.detach().look_at(made, self.dtype.str, *window)
 
