@@ -47,6 +47,8 @@ FIELDS = {"date", "version", "python", "kernel", "lines", "programs"}
 FORMS = {
     "torch": "https://github.com/pytorch/pytorch/issues/new?title={}&body={}",
     "paddle": "https://github.com/PaddlePaddle/Paddle/issues/new?title={}&body={}",
+    "mindspore": "https://github.com/mindspore-ai/mindspore/issues/new"
+    "?title={}&body={}",
     "tensordict": "https://github.com/pytorch/tensordict/issues/new?title={}&body={}",
     "shared-ndarray2": "https://gitlab.com/osu-nrsg/shared-ndarray2/-/issues/new"
     "?issue[title]={}&issue[description]={}",
