@@ -8,6 +8,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from sharedtensor_conformance.chapters.system_actions import replace
+from sharedtensor_conformance.harness.kernel.private_shm import limit
+from sharedtensor_conformance.harness.remote.wire import place_of
 from sharedtensor_conformance.reproduce import runtime
 from sharedtensor_conformance.reproduce.sources import Unreplayable
 from sharedtensor_conformance.reproduce.steps import Steps, folded, of_last_stage
@@ -225,9 +228,20 @@ def test_only_the_last_stage_is_replayed_with_the_processes_that_act():
     assert [event["answered"] for event in kept] == [1, 2, 3, 4]
 
 
-def test_change_of_the_system_cannot_be_replayed():
-    change = {"kind": "system", "do": "fill /dev/shm", **ANSWERED}
-    with pytest.raises(Unreplayable, match="fill /dev/shm"):
+def test_dev_shm_is_changed_in_one_that_the_program_has_to_itself():
+    fill, empty = (
+        {"kind": "system", "function": place_of(limit), "given": [spare], **ANSWERED}
+        for spare in (0, None)
+    )
+    kept = of_last_stage([run(f"{ACTOR}prepare", True, answered=1), fill, empty], 1)
+    changes = ["shm.run(limit, 0)", "shm.run(limit, None)"]
+    lines = Steps(kept, "", compares=True).write()
+    assert lines == ["shm = OwnShm()", *HEAD, *changes]
+
+
+def test_what_a_program_cannot_do_is_not_replayed():
+    change = {"kind": "system", "function": place_of(replace), "given": [], **ANSWERED}
+    with pytest.raises(Unreplayable, match="on a user's machine: replace"):
         lines_of(change)
     with pytest.raises(Unreplayable, match="before its test did anything"):
         of_last_stage([call("prepare", True)], 1)

@@ -7,7 +7,8 @@ uses.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from sharedtensor_conformance.chapters import system_actions
 from sharedtensor_conformance.harness.case.listening import listener
@@ -15,6 +16,8 @@ from sharedtensor_conformance.harness.case.outcomes import NotRun
 from sharedtensor_conformance.harness.kernel import private_shm
 from sharedtensor_conformance.harness.stage.stage import Stage
 from sharedtensor_conformance.report.verdicts import Need
+
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -25,13 +28,12 @@ def limited_shm(stage: Stage, spare: int) -> Iterator[None]:
         NotRun: the ``/dev/shm`` is not the stage's own.
     """
     _require_private_shm(stage)
-    listener().changed("fill /dev/shm")
-    stage.supervision.run(private_shm.limit, spare)
+    _change(stage, private_shm.limit, spare)
     try:
         yield
     finally:
         if stage.supervision.is_started:
-            stage.supervision.run(private_shm.limit, None)
+            _change(stage, private_shm.limit, None)
 
 
 @contextlib.contextmanager
@@ -42,13 +44,12 @@ def unusable_shm(stage: Stage, how: str) -> Iterator[None]:
         NotRun: the ``/dev/shm`` is not the stage's own.
     """
     _require_private_shm(stage)
-    listener().changed(f"make /dev/shm {how}")
-    stage.supervision.run(private_shm.cover, how)
+    _change(stage, private_shm.cover, how)
     try:
         yield
     finally:
         if stage.supervision.is_started:
-            stage.supervision.run(private_shm.uncover)
+            _change(stage, private_shm.uncover)
 
 
 def as_nobody(stage: Stage, action: str, path: str) -> str:
@@ -60,9 +61,8 @@ def as_nobody(stage: Stage, action: str, path: str) -> str:
         NotRun: the suite may not act as another user.
     """
     _require_second_user(stage)
-    listener().changed("act as another user")
     near = path.removeprefix(f"{stage.supervision.temporary}/")
-    return stage.supervision.run(system_actions.as_nobody, action, near)
+    return _change(stage, system_actions.as_nobody, action, near)
 
 
 def replace_segment(stage: Stage, name: str, how: str) -> None:
@@ -74,8 +74,7 @@ def replace_segment(stage: Stage, name: str, how: str) -> None:
     _require_private_shm(stage)
     if how == "nobody":
         _require_second_user(stage)
-    listener().changed("replace a segment")
-    stage.supervision.run(system_actions.replace, name, how)
+    _change(stage, system_actions.replace, name, how)
 
 
 def replacement_is_unchanged(stage: Stage, name: str) -> bool:
@@ -95,6 +94,12 @@ def require_no_other_cleaner(stage: Stage) -> None:
     _require_private_shm(
         stage, "processes of other cases could remove what is left in this /dev/shm"
     )
+
+
+def _change(stage: Stage, function: Callable[..., Result], *given: Any) -> Result:
+    """Have the supervisor call a function that changes the system."""
+    listener().changed(function, *given)
+    return stage.supervision.run(function, *given)
 
 
 def _require_private_shm(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from sharedtensor_conformance.harness.case.listening import Listener, use_listener
+from sharedtensor_conformance.harness.remote.wire import place_of
 
 FILE_VARIABLE = "SHAREDTENSOR_CONFORMANCE_EVENTS"
 """The environment variable that names the file for the recorded events."""
@@ -71,9 +72,9 @@ class EventRecorder(Listener):
         """Record that the managers were sent a signal."""
         self._add(None, "managers", number=number)
 
-    def changed(self, what: str) -> None:
+    def changed(self, function: Callable[..., Any], *given: Any) -> None:
         """Record a change of the system that all processes see."""
-        self._add(None, "system", do=what)
+        self._add(None, "system", function=place_of(function), given=given)
 
     def read(self, actor: Any, what: str, value: Any) -> None:
         """Record a reading of the ledger."""

@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.harness.kernel.private_shm import mount_if_permitted
 from sharedtensor_conformance.harness.kernel.process_tree import (
     children,
     command,
@@ -149,6 +150,25 @@ class Process:
         """Kill the process, and wait for its end."""
         os.kill(self.pid, signal.SIGKILL)
         select.select([self.pidfd], [], [], TIMEOUT)
+
+
+class OwnShm:
+    """A ``/dev/shm`` for this program and its processes, as a supervisor has one."""
+
+    def __init__(self) -> None:
+        if not mount_if_permitted():
+            sys.exit(
+                "The program needs a /dev/shm of its own, which it may not mount here. "
+                "Run it as root, or permit user namespaces."
+            )
+        self.job = {"root": os.environ["TMPDIR"]}
+
+    def require_private_shm(self) -> None:
+        """Do nothing: it is private."""
+
+    def run(self, change: Callable[..., None], *arguments: Any) -> None:
+        """Change it for all processes."""
+        change(self, *arguments)
 
 
 def start_owner() -> Process:

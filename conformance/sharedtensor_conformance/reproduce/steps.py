@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sharedtensor_conformance import adapter
+from sharedtensor_conformance.harness.kernel import private_shm
 from sharedtensor_conformance.harness.remote import wire
 from sharedtensor_conformance.reproduce.sources import Unreplayable
 
@@ -123,6 +124,8 @@ class Steps:
         """
         if len(self.events) > MAX_EVENTS:
             raise Unreplayable(f"it has {len(self.events)} steps, which nobody reads")
+        if any(event["kind"] == "system" for event in self.events):
+            self.lines.append("shm = OwnShm()")  # the processes have to be born into it
         polls: dict[str, Event] = {}
         for number, event in enumerate(self.events):
             self.lines += self._begun.pop(number, [])
@@ -167,9 +170,7 @@ class Steps:
             self.lines.append(f"before = {self._growth[1]}")
         match event["kind"]:
             case "system":
-                raise Unreplayable(
-                    f"a program cannot do this on a user's machine: {event['do']}"
-                )
+                self.lines.append(self._change(event))
             case "signal" if event["number"] == signal.SIGKILL:
                 self.lines.append(f"{who}.kill()")
             case "signal":
@@ -179,6 +180,15 @@ class Steps:
                 self.lines.append(f"signal_managers(signal.{name})")
             case "call":
                 self.lines += self._call_lines(number, event)
+
+    def _change(self, event: Event) -> str:
+        """Return the change of a ``/dev/shm`` that the program has to itself."""
+        module, _, name = event["function"].partition(":")
+        if module != private_shm.__name__:
+            what = name.rpartition(".")[2].replace("_", " ")
+            raise Unreplayable(f"a program cannot do this on a user's machine: {what}")
+        given = [self._function(event["function"]), *event["given"]]
+        return f"shm.run({_listed(given)})"
 
     def _call_lines(self, number: int, event: Event) -> list[str]:
         who, do = _variable(event["process"]), event["do"]

@@ -6,7 +6,7 @@ each of these reports to the listener. In a normal run the listener does nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,8 +29,8 @@ class Listener:
     def managers_signalled(self, number: int) -> None:
         """A signal was sent to the managers."""
 
-    def changed(self, what: str) -> None:
-        """The system was changed for all processes, for example ``/dev/shm``."""
+    def changed(self, function: Callable[..., Any], *given: Any) -> None:
+        """The supervisor calls a function that changes the system for all processes."""
 
     def read(self, actor: Any, what: str, value: Any) -> None:
         """The ledger was read, or the part of `actor`."""

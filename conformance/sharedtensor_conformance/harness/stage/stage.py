@@ -202,7 +202,7 @@ class Stage:
 
     def kill_all(self) -> set[str]:
         """Kill all processes and managers at once; return the remaining names."""
-        listener().changed("kill everything")
+        listener().changed(Supervisor.kill_all)
         names = self.supervision.run(Supervisor.kill_all)
         for actor in self.actors:
             actor.reset()
