@@ -122,6 +122,23 @@ def unreceivable(actor: Actor, error: str) -> Any:
     return Unreceivable(error)
 
 
+_kept: list[Exception] = []
+
+
+def get_and_keep_exception(actor: Actor, sender: str, channel: str) -> Any:
+    """Receive a message; keep what that raises, as programs do that log it later."""
+    try:
+        return actor.get(sender, channel)
+    except Exception as error:
+        _kept.append(error)
+        raise
+
+
+def forget_exceptions(actor: Actor) -> None:
+    """Drop what `get_and_keep_exception` has kept."""
+    _kept.clear()
+
+
 def sending_when_pickled(actor: Actor, to: str, channel: str, payload: Any) -> Any:
     """Return an object that puts a payload on a channel while it is pickled.
 

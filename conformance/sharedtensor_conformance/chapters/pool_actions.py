@@ -17,6 +17,9 @@ from sharedtensor_conformance.chapters.worker_tasks import (
 from sharedtensor_conformance.harness.remote.actor import Actor
 from sharedtensor_conformance.harness.remote.marks import starts_processes
 
+EARLIER_TASKS = 300
+"""How many tasks come first: their numbers are pickled in another way from 256 on."""
+
 SubmitMethod = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
 
 SUBMIT_METHODS: dict[str, SubmitMethod] = {
@@ -129,7 +132,7 @@ def add_beside(
     given: Any,
     timeout: float,
 ) -> list[list[Any]]:
-    """Submit a task to a new pool amid those of `add_and_return` for each payload.
+    """Submit a task to a used pool amid those of `add_and_return` for each payload.
 
     What is not there after `timeout` seconds raises an exception of the implementation.
 
@@ -142,6 +145,8 @@ def add_beside(
 
     def ask_for_all() -> None:
         with open_pool(actor, 2, method, kind) as pool:
+            for earlier in [pool.apply_async(int, ()) for _ in range(EARLIER_TASKS)]:
+                earlier.get(timeout)
             submitted = [pool.apply_async(*call) for call in calls]
             for each in submitted:
                 try:

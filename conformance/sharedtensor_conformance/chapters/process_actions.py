@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +70,48 @@ def fork_by_hand(actor: Actor, tensors: list[Any], value: int, normally: bool) -
             atexit._run_exitfuncs()
     finally:
         os._exit(status)
+
+
+class Forked:
+    """A child of `os.fork` that shares a tensor and drops it when it is asked to."""
+
+    def __init__(self, actor: Actor, length: int) -> None:
+        self.socket, end = socket.socketpair()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                self.socket.close()
+                _share_when_asked(actor, length, end)
+            finally:
+                os._exit(0)
+        end.close()
+
+
+def _share_when_asked(actor: Actor, length: int, end: socket.socket) -> None:
+    end.recv(1)
+    tensor = actor.call("make", [19.0] * length, (length,), "float32")
+    actor.call("share", tensor)
+    del tensor
+    gc.collect()
+    end.send(b".")
+    end.recv(1)  # until the parent ends this
+
+
+def fork_one_that_shares(actor: Actor, length: int) -> Any:
+    """Fork a child that shares a tensor of this length later."""
+    return Forked(actor, length)
+
+
+def let_it_share(actor: Actor, forked: Any) -> bool:
+    """Have it share a tensor and drop it; return whether it has done so."""
+    forked.socket.send(b".")
+    return bool(forked.socket.recv(1))
+
+
+def end_forked(actor: Actor, forked: Any) -> None:
+    """End it."""
+    forked.socket.close()
+    os.waitpid(forked.pid, 0)
 
 
 def start_program(actor: Actor) -> tuple[Any, int]:

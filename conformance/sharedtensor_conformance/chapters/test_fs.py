@@ -9,7 +9,12 @@ from itertools import product
 from typing import Any
 
 from sharedtensor_conformance.chapters.exhaustion import exhausted
-from sharedtensor_conformance.chapters.process_actions import start_in_parallel
+from sharedtensor_conformance.chapters.process_actions import (
+    end_forked,
+    fork_one_that_shares,
+    let_it_share,
+    start_in_parallel,
+)
 from sharedtensor_conformance.chapters.shared_steps import (
     check_shared_memory,
     file_of,
@@ -163,6 +168,26 @@ def test_name_goes_though_one_process_received_it_twice(
             dropped.drop()
         gone = lambda name=name: name not in stage.ledger.segments()  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
+
+
+@clause("FS-2", profiles=("share",), start_methods=("fork",), isolated=True)
+def test_name_goes_in_a_child_that_was_forked_without_multiprocessing(stage):
+    """A message with a tensor of its parent waits, while the child shares and drops.
+
+    Parent and child make their names after the fork.
+    """
+    require_segment_per_storage(stage)
+    with stage.fresh() as fresh:
+        forked = fresh.owner.run(fork_one_that_shares, OWN_SEGMENT_LENGTH)
+        tensor = fresh.owner.run(make_long, OWN_SEGMENT_LENGTH, 20)
+        fresh.owner.put(tensor, fresh.peer)
+        before = fresh.ledger.segments()
+        check(fresh.owner.run(let_it_share, forked), "the child shares a tensor")
+        gone = lambda: not fresh.ledger.segments() - before  # noqa: E731
+        eventually(gone, "the file of the child is removed", within=stage.grace)
+        arrived = fresh.peer.get(fresh.owner)
+        check.equal(arrived.read(0), 20, "the parent's tensor arrives")
+        fresh.owner.run(end_forked, forked)
 
 
 OWN_SEGMENT_LENGTH = 20_000

@@ -17,6 +17,8 @@ from sharedtensor_conformance.chapters.life_actions import (
 )
 from sharedtensor_conformance.chapters.message_actions import (
     UNPICKLING_ERRORS,
+    forget_exceptions,
+    get_and_keep_exception,
     get_numbered_messages,
     make_padding,
     put_numbered_messages,
@@ -281,6 +283,30 @@ def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
         check.equal(arrived.values(), [49, 50], "the tensor behind them arrives")
     status = stage.ends.wait_for_exit(child.process)
     check.equal(status, 0, "the child exits normally")
+
+
+@clause("LIFE-5", channels=("queue",), starts=True, vary=(), prefers="fork")
+def test_only_message_that_waits_for_room_survives_the_exit_of_its_sender(owner, stage):
+    """Children put more or fewer messages, and exit; all that they have put arrive.
+
+    One that ends before the owner receives has put at most what a queue takes. The
+    numbers approach that from both sides, so they include the one more that waits.
+    """
+    fits, waits = 0, FILLING_COUNT
+    while waits - fits > 1:
+        count = (fits + waits) // 2
+        channel = owner.open_channel("queue")
+        child = owner.start_peer(arguments=[channel])
+        pile = (channel, 0, count, FILLING_SIZE)
+        child.run(put_numbered_messages, *pile)
+        child.start_leaving()
+        has_ended = wait_until(child.process.has_ended, PROMPT_EXIT)
+        lost = owner.run(get_numbered_messages, *pile, stage.grace)
+        check.equal(lost, [], f"the numbers of messages, of {count}, that are lost")
+        status = stage.ends.wait_for_exit(child.process)
+        check.equal(status, 0, "the child exits normally")
+        stage.end_extra()
+        fits, waits = (count, waits) if has_ended else (fits, count)
 
 
 @clause("LIFE-5", vary=(), isolated=True)
@@ -1118,7 +1144,8 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
     """What cannot be unpickled is before, between or behind two tensors.
 
     The next message arrives. It raises exceptions that Python has, one of them an
-    error of the system, and one that nobody but its program knows.
+    error of the system, and one that nobody but its program knows. The receiver keeps
+    every second one, with its traceback.
     """
 
     def fail_and_send(number):
@@ -1127,11 +1154,12 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
         tensors = [sender.make([number, 144]), sender.make([number, 145])]
         message = [*tensors]
         message.insert(number % 3, bad)
-        sender.put(message, receiver, channel)
+        sender.put(message, receiver, channel, arrives=False)
         tensors.append(sender.make([number, 146]))
         sender.put(tensors[1:], receiver, channel)
+        get = get_and_keep_exception if number % 2 else Actor.get
         with refusal("receiving raises the exception of the object") as refused:
-            receiver.get_or_lose(sender, channel)
+            receiver.run(get, sender.name, channel)
         check.equal(refused.error.type, error, "it is the object's exception")
         check("of the suite" in str(refused.error), "it has the object's words")
         arrived = receiver.get(sender, channel)
@@ -1146,6 +1174,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
     for number in range(FAILED_MESSAGES):
         fail_and_send(number)
     check_no_growth(before, stage, sender, receiver)
+    receiver.run(forget_exceptions)
 
 
 POOL_FAILURES = {

@@ -32,6 +32,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     unthreaded_channel,
     wait_for_all,
 )
+from sharedtensor_conformance.chapters.system_changes import replace_segment
 from sharedtensor_conformance.chapters.tensor_actions import (
     drop_others,
     make_long,
@@ -181,6 +182,25 @@ def test_manager_removes_the_names_of_killed_clients(stage):
             actor.kill()
         gone = lambda: not fresh.ledger.segments()  # noqa: E731
         eventually(gone, "the names are removed", within=stage.grace)
+
+
+@clause("MGR-2", "MGR-3", profiles=("share",), prefers="fork", isolated=True)
+def test_name_that_was_replaced_keeps_no_other_name(stage):
+    """Of eight files one is replaced by a link, then all are killed.
+
+    The link is another program's, so it may stay.
+    """
+    with stage.fresh() as fresh:
+        held = [share_large(fresh.owner) for _ in range(8)]
+        for tensor in held:
+            check.equal(tensor.read(0), 18, "the owner has its tensors")
+        replaced, *others = sorted(fresh.ledger.segments())
+        replace_segment(fresh, replaced, "link")
+        kill_all(fresh)
+        gone = lambda: not fresh.ledger.segments() & {*others}  # noqa: E731
+        eventually(gone, "the other names are removed", within=stage.grace)
+        ended = lambda: not fresh.ledger.managers()  # noqa: E731
+        eventually(ended, "the manager ends", within=stage.grace)
 
 
 @clause("MGR-2", profiles=("share",), vary=(), isolated=True)

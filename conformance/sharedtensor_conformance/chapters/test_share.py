@@ -951,6 +951,38 @@ def test_module_and_its_state_are_aliases_in_a_deep_copy(sender, receiver):
     check_module_and_state_in_copies(sender, receiver, deep_copies)
 
 
+def check_grad_in_copies(sender, receiver, copies):
+    """Check on both sides that a grad and that of its tensor are one in copies of both.
+
+    They are copied before and after they are sent, either of them first. `copies` is
+    `deep_copies` or `copies_by_pickle`, where a copy may have no grad.
+    """
+    for actor, other in ((sender, receiver), (receiver, sender)):
+        tensor = actor.make([1, 2])
+        tensor.set_requires_grad(True)
+        tensor.set_grad(actor.make([3, 4]))
+        for order in (1, -1):
+            for made in copies([tensor, tensor.grad()][::order], actor, other):
+                whole, grad = made[::order]
+                check.equal(grad.values(), [3, 4], "it has its values")
+                if whole.grad() is not None:
+                    check_shared_memory(whole.grad(), grad)
+            actor.send(tensor, other)
+        check.equal(tensor.grad().values(), [3, 4], "the original has its values")
+
+
+@clause("SHARE-14", profiles=("grad",))
+def test_tensor_and_its_grad_are_together_in_a_pickle(sender, receiver):
+    """Both processes pickle a tensor with its grad; each reads both pickles."""
+    check_grad_in_copies(sender, receiver, copies_by_pickle)
+
+
+@clause("SHARE-14", profiles=("grad",))
+def test_tensor_and_its_grad_are_together_in_a_deep_copy(sender, receiver):
+    """Both processes copy a tensor with its grad."""
+    check_grad_in_copies(sender, receiver, deep_copies)
+
+
 @clause("SHARE-15")
 def test_shallow_copy_is_an_alias(sender, receiver):
     """Both sides copy a tensor, before and after it is sent."""
