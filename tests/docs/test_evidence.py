@@ -235,7 +235,7 @@ def test_command_shows_the_places_of_one_clause(capsys):
     shown = " ".join(words.split())
     assert load_clauses()["GRAD-2"].plain_text in shown
     assert "{clause}" in load_clauses()["SHARE-1"].text
-    assert "behind the write (MEM-1)." in load_clauses()["SHARE-1"].plain_text
+    assert "after the write (MEM-1)." in load_clauses()["SHARE-1"].plain_text
     assert f"{CHAPTERS}/test_grad.py:" in words
     assert f"{MUTANTS}/grad.py:" in words
     assert "sharedtensor." in words

@@ -68,12 +68,13 @@ def test_search_finds_a_clause_by_its_id_and_words_but_not_the_one_page(exported
     text = exported.page("searchindex.js")
     index = json.loads(text.removeprefix("Search.setIndex(").rstrip(")"))
     found = {entry[4]: entry for entry in index["objects"][""]}
-    _, _, priority, anchor, _ = found["TINY-1 The first clause"]
-    assert (priority, anchor) == (0, "%54INY-1")
+    first, second = map(index["docnames"].index, ("spec/TINY-1", "spec/TINY-2"))
+    page, _, priority, anchor, _ = found["TINY-1 The first clause"]
+    assert (page, priority, anchor) == (first, 0, "%54INY-1")
     assert found["P01 It works"][3] == "%5001"  # the name itself would not be used
-    chapter = index["docnames"].index("spec/tiny")
-    assert index["terms"]["reason"] == chapter
-    assert index["terms"]["tensor"] == chapter
+    assert index["indexentries"]["tiny-1"] == [[first, "", True]]
+    assert index["terms"]["reason"] == [first, second]
+    assert index["terms"]["tensor"] == first
 
 
 def test_clauses_are_there_as_json_with_their_text(exported):

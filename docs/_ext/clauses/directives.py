@@ -78,7 +78,7 @@ class ClauseDirective(SphinxDirective):
         except SpecError as error:
             raise self.error(str(error)) from error
         anchors = [clause.id, clause.id.lower()]  # links are typed in either way
-        box = nodes.section(ids=anchors, classes=["clause"])
+        box = nodes.section(ids=anchors, classes=["clause", "no-search"])
         self.set_source_info(box)
         definition = Definition(self.env.docname, clause.title, clause)
         self.env.domains[NAME].define("clause", clause.id, definition, box)

@@ -215,7 +215,8 @@ class SpecDomain(Domain):
                     "'", "\N{RIGHT SINGLE QUOTATION MARK}"
                 ).replace("`", "")
                 anchor = f"%{ord(id[0]):02X}{id[1:]}"
-                yield id, shown, kind, found.docname, anchor, 0
+                page = self.clause_page(id) if kind == "clause" else found.docname
+                yield id, shown, kind, page, anchor, 0
 
 
 def reference(kind: str, target: str, text: str, docname: str):

@@ -14,7 +14,9 @@ from typing import Any
 from docutils import nodes
 from markupsafe import Markup
 from sharedtensor_conformance.clauses import Clause
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.util.docutils import new_document
 
 from clauses.domain import NAME
 from clauses.links import Links
@@ -44,7 +46,23 @@ def clause_pages(app: Sphinx) -> Iterator[Page]:
                 "prev": neighbour(links, around["before"]),
                 "next": neighbour(links, around["after"]),
             }
+            index(app, name, section, clause)
             yield name, context, "page.html"
+
+
+def index(app: Sphinx, page: str, section: nodes.section, clause: Clause) -> None:
+    """Let the search find the page of a clause, which its chapter leaves to this page.
+
+    The page joins the documents, since Sphinx leaves all others out of its index. Its
+    entries come before pages that merely have the same words.
+    """
+    title, content = section[0], new_document(page)
+    content += section.children
+    names = (clause.id, clause.title)
+    entries = [("single", name, "", "main", None) for name in names]
+    content += addnodes.index(entries=entries)
+    app.env.all_docs[page], app.env.titles[page] = 0, title
+    app.builder.index_page(page, content, title.astext())
 
 
 def sections_of(app: Sphinx, chapter: str) -> dict[str, nodes.section]:
