@@ -5,7 +5,8 @@ from multiprocessing.reduction import ForkingPickler
 import cuda_peers
 import cupy
 import numpy as np
-from cuda_peers import drop, dump, keep, load, read
+import pytest
+from cuda_peers import drop, dump, keep, load, pickled_for_a_channel, read
 from sharedtensor import cuda
 
 
@@ -140,7 +141,7 @@ def test_a_stream_of_the_receiver_that_does_not_block_waits_for_the_sender(peer)
     tensor = cuda.tensor([1, 2, 3], device="cuda:0")
     cuda.synchronize("cuda:0")
     tensor.write(1, 9)
-    message = bytes(ForkingPickler.dumps(tensor))
+    message = pickled_for_a_channel(tensor)
     assert peer.call(load_and_read_on_a_stream, message) == [1, 9, 3]
 
 
@@ -153,3 +154,51 @@ def test_memory_of_the_pool_that_is_used_again_arrives_as_what_it_is_now(peer):
         peer.call(drop, "x")
         del tensor, array
         cuda.ipc_collect("cuda:0")
+
+
+# Bytes that a program pickles itself
+
+
+def test_bytes_of_an_array_do_not_lead_to_the_next_array_in_its_memory(peer):
+    """The pool keeps the block, whose handle stays valid, and uses the place again."""
+    array = cupy.asarray(np.full(4, 1.0))
+    place = array.data.ptr
+    tensor = cuda.from_cupy(array)
+    content = bytes(ForkingPickler.dumps(tensor))
+    peer.call(load, "x", content)
+    assert peer.call(read, "x") == [1.0] * 4
+    peer.call(drop, "x")
+    del tensor, array
+    cuda.ipc_collect("cuda:0")
+    array = cupy.asarray(np.full(4, 2.0))
+    assert array.data.ptr == place
+    with pytest.raises(cuda.DeviceHandleError, match="pickled outside of a channel"):
+        peer.call(load, "x", content)
+    assert array.get().tolist() == [2.0] * 4
+
+
+def test_bytes_come_after_work_on_a_stream_that_does_not_block(peer):
+    array = cupy.asarray(np.zeros(4))
+    tensor = cuda.from_cupy(array)
+    cuda.synchronize("cuda:0")
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        array.data.copy_from_host_async(np.full(4, 7.0).ctypes.data, 32, stream)
+        content = bytes(ForkingPickler.dumps(tensor))
+        peer.call(load, "x", content)
+        assert peer.call(read, "x") == [7.0] * 4
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_bytes_are_read_on_their_gpu_by_processes_with_other_orders(new_peer, index):
+    tensor = cuda.tensor([index, 5], device=f"cuda:{index}")
+    content = bytes(ForkingPickler.dumps(tensor))
+    for order in ("0,1", "1,0"):
+        reader = new_peer(CUDA_VISIBLE_DEVICES=order)
+        reader.call(load, "x", content)
+        name = f"cuda:{order.split(',').index(str(index))}"
+        assert reader.call(device_of, "x") == name
+        reader.call(cuda_peers.write, "x", 1, 6)
+        reader.call(cuda_peers.synchronize, name)
+        assert tensor.tolist() == [index, 6]
+        tensor.write(1, 5)
+        cuda.synchronize(tensor.device)

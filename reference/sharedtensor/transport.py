@@ -339,6 +339,11 @@ def _export_to_others(fd: int) -> Any:
     return reduction.DupFd(fd)
 
 
+def is_in_a_message() -> bool:
+    """Return whether this thread pickles for a channel, ours or another. CUDA-36."""
+    return _current.outbox is not None or is_in_a_channel()
+
+
 def is_in_a_channel() -> bool:
     """Return whether the standard library pickles this for one of its channels.
 

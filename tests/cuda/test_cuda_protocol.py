@@ -14,10 +14,11 @@ from cuda_peers import (
     give,
     keep,
     load,
+    pickled_for_a_channel,
     read,
     synchronize,
 )
-from sharedtensor import cuda
+from sharedtensor import cuda, transport
 from sharedtensor.cuda import counts, protocol, reducers, simulated
 from sharedtensor.cuda.devices import device_state
 from sharedtensor.cuda.state import DeviceState
@@ -37,8 +38,9 @@ def third(peers):
 # Receiving
 
 
-def test_a_message_that_is_refused_for_want_of_its_device_counts_no_more():
+def test_a_message_that_is_refused_for_want_of_its_device_counts_no_more(monkeypatch):
     tensor = cuda.tensor([1, 2, 3])
+    monkeypatch.setattr(transport, "is_in_a_message", lambda: True)
     _, (_, *rest), *_ = reducers.reduce_tensor(tensor)
     assert counts_in_use() == [counts.IN_FLIGHT]
     for _ in range(2):
@@ -48,7 +50,7 @@ def test_a_message_that_is_refused_for_want_of_its_device_counts_no_more():
 
 
 def test_a_message_that_a_forked_child_is_refused_counts_no_more():
-    message = ForkingPickler.dumps(cuda.tensor([1, 2, 3]))
+    message = pickled_for_a_channel(cuda.tensor([1, 2, 3]))
     assert counts_in_use() == [counts.IN_FLIGHT]
     if (pid := os.fork()) == 0:
         try:
@@ -96,6 +98,36 @@ def test_a_message_without_an_event_outlives_the_process_in_between(new_peer, th
     new_peer.kill()
     third.call(load, "x", message)
     assert third.call(read, "x") == [1, 2, 3]
+
+
+def make(held, name):
+    held[name] = cuda.tensor([4, 5, 6], device=DEVICE)
+
+
+def test_a_second_message_without_an_event_is_refused_after_its_maker(new_peer, third):
+    new_peer.call(without_events)
+    new_peer.call(make, "x")
+    first, second = (new_peer.call(dump, "x") for _ in range(2))
+    third.call(load, "x", first)
+    new_peer.kill()
+    with pytest.raises(cuda.MakerGoneError):
+        third.call(load, "again", second)
+    third.call(drop, "x")
+
+
+# Bytes that a program pickles itself
+
+
+def test_bytes_have_one_slot_however_many_there_are():
+    tensor = cuda.tensor([1, 2, 3])
+    contents = [ForkingPickler.dumps(tensor) for _ in range(3)]
+    assert counts_in_use() == [counts.OFFERED]
+    assert ForkingPickler.loads(contents[1]).storage is tensor.storage
+    assert counts_in_use() == [counts.OFFERED]
+    del tensor
+    assert counts_in_use() == []
+    with pytest.raises(cuda.DeviceHandleError, match="outside of a channel"):
+        ForkingPickler.loads(contents[1])
 
 
 # Events that programs hold
@@ -147,8 +179,9 @@ def test_when_all_slots_are_used_the_send_is_refused(monkeypatch):
     table.slots["state"], table.used[0] = counts.IN_FLIGHT, counts.SLOTS
     monkeypatch.setattr(device_state(DEVICE), "own_table", table)
     tensor = cuda.tensor([1])
-    with pytest.raises(cuda.DeviceError, match="receive and drop some"):
-        ForkingPickler.dumps(tensor)
+    for pickle in (pickled_for_a_channel, ForkingPickler.dumps):
+        with pytest.raises(cuda.DeviceError, match="receive and drop some"):
+            pickle(tensor)
 
 
 # Forks
@@ -158,7 +191,8 @@ ATTEMPTS = {
     "make": lambda tensor: cuda.tensor([1], device=DEVICE),
     "read": lambda tensor: tensor.tolist(),
     "write": lambda tensor: tensor.write(0, 9),
-    "send": ForkingPickler.dumps,
+    "send": pickled_for_a_channel,
+    "pickle": ForkingPickler.dumps,
     "synchronize": lambda tensor: cuda.synchronize(DEVICE),
     "memory_info": lambda tensor: cuda.memory_info(DEVICE),
     "use": lambda tensor: cuda.use_simulated_device(),

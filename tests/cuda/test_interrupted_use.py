@@ -9,7 +9,7 @@ import signal
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
-from cuda_peers import counts_in_use
+from cuda_peers import counts_in_use, pickled_for_a_channel
 from sharedtensor import cuda
 from sharedtensor.cuda import devices
 from sharedtensor.cuda.devices import device_state
@@ -64,7 +64,8 @@ USES = {
     "reads": lambda tensor: tensor.cpu(),
     "writes": lambda tensor: tensor.write(0, 9),
     "makes": lambda tensor: cuda.tensor([4, 5]),
-    "sends": lambda tensor: ForkingPickler.loads(ForkingPickler.dumps(tensor)),
+    "sends": lambda tensor: ForkingPickler.loads(pickled_for_a_channel(tensor)),
+    "pickles": lambda tensor: ForkingPickler.loads(ForkingPickler.dumps(tensor)),
     "synchronises": lambda tensor: cuda.synchronize(),
     "collects": lambda tensor: cuda.ipc_collect(),
     "asks": lambda tensor: cuda.memory_info(),
@@ -95,7 +96,7 @@ def test_a_handler_can_drop_a_tensor(interrupted):
 
 def test_a_message_that_a_handler_is_refused_counts_no_more(interrupted):
     tensor = cuda.tensor([1, 2, 3])
-    message = ForkingPickler.dumps(tensor)
+    message = pickled_for_a_channel(tensor)
     driver = device_state(DEVICE).driver
     raised = interrupted(driver, "copy_to_host", lambda: ForkingPickler.loads(message))
     assert tensor.tolist() == [1, 2, 3]

@@ -4,11 +4,9 @@ The count of a send is claimed while its message is pickled. Where the message i
 written after that, its sender has to take the count back: nobody else can.
 """
 
-from multiprocessing.reduction import ForkingPickler
-
 import pytest
 import sharedtensor.multiprocessing as mp
-from cuda_peers import counts_in_use, drop, keep
+from cuda_peers import counts_in_use, drop, keep, pickled_for_a_channel
 from sharedtensor import cuda
 from sharedtensor.cuda import counts
 from sharedtensor.cuda.devices import device_state
@@ -68,7 +66,7 @@ def test_a_send_without_its_event_counts_no_more(step, monkeypatch):
             channel.put(tensor)
         assert counts_in_use() == []
         with pytest.raises(RefusedError):
-            ForkingPickler.dumps(tensor)
+            pickled_for_a_channel(tensor)
         assert counts_in_use() == []
     monkeypatch.undo()
 

@@ -1,8 +1,12 @@
 """Chapter CUDA: device memory, whose allocations are shared by handle."""
 
+from functools import partial
+
+from sharedtensor_conformance.chapters.meeting_actions import set_authentication_key
 from sharedtensor_conformance.chapters.message_actions import offer, unpicklable
 from sharedtensor_conformance.chapters.process_actions import set_variable, variable
 from sharedtensor_conformance.chapters.shared_steps import judging
+from sharedtensor_conformance.chapters.tensor_actions import pickled_to_share, unpickled
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.case.axes import (
     LAYOUTS,
@@ -893,3 +897,186 @@ def test_message_that_is_loaded_a_second_time_takes_nothing_away(
     held = overwrite_freed_blocks(receiver, sender)
     check.equal(values_after_waiting(first), expected, "the first one stays")
     check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")
+
+
+@clause("CUDA-36", vary=("start_method",), profiles=("drop-in",))
+def test_bytes_of_device_tensors_are_shared_with_each_process_that_reads_them(
+    sender, receiver, bystander, device
+):
+    """Two of three pickle two tensors each; the last write is pending.
+
+    Both others read all bytes, those of the second tensor first.
+    """
+    actors = (sender, receiver, bystander)
+    for first, maker in enumerate(actors[:2]):
+        readers = [actor for actor in actors if actor is not maker]
+        pickled = []
+        for number in (10 * first, 10 * first + 5):
+            tensor = maker.make_on_device([number, 0, number + 2], "float32")
+            maker.synchronize()
+            tensor.write_later(1, number + 1)
+            pickled.append((number, tensor, maker.run(pickled_to_share, tensor)))
+        for number, tensor, content in reversed(pickled):
+            arrived = [reader.run(unpickled, content) for reader in readers]
+            expected = [number, number + 1, number + 2]
+            for one in arrived:
+                found = values_after_waiting(one)
+                check.equal(found, expected, "it has the values at the pickling")
+            check_shared([tensor, *arrived], expected)
+
+
+@clause("CUDA-36", vary=(), dtypes=("float64",), profiles=("drop-in",))
+def test_bytes_of_a_received_device_tensor_are_good_while_their_process_has_it(
+    sender, receiver, bystander, device
+):
+    """The receiver pickles what arrived, if it can; then the sender drops its own."""
+    tensor = sender.make_on_device([1, 2, 3, 4], "float64")
+    arrived = sender.send(tensor, receiver)
+    content, refused = attempt(partial(receiver.run, pickled_to_share, arrived))
+    tensor.drop()
+    held = overwrite_freed_blocks(sender)
+    if refused is None:
+        onward = bystander.run(unpickled, content)
+        check_shared([arrived, onward], [1, 2, 3, 4])
+        check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")
+
+
+@clause("CUDA-36", vary=(), profiles=("drop-in",))
+def test_bytes_lead_to_the_device_on_which_the_tensor_lies(sender, receiver, device):
+    """A tensor on each of two devices is pickled, that of the second one first."""
+    if sender.device_count() < 2:
+        raise NotRun(ONE_DEVICE)
+    for maker, reader in ((sender, receiver), (receiver, sender)):
+        for index in (1, 0):
+            tensor = maker.make_on(index, [20 + index, 30], "float32")
+            arrived = reader.run(unpickled, maker.run(pickled_to_share, tensor))
+            check.equal(arrived.device_of(), index, "it arrives there")
+            check.equal(values_after_waiting(arrived), [20 + index, 30], "its values")
+
+
+@clause("CUDA-36", vary=(), start_methods=("spawn",), profiles=("drop-in",))
+def test_bytes_lead_to_the_device_where_that_has_another_index_or_none(owner, device):
+    """Each device but the first has another index in the child, and that has none."""
+    count = owner.device_count()
+    if count < 2:
+        raise NotRun(ONE_DEVICE)
+    child = start_peer_with_devices(owner, device, devices_but_the_first(owner)[::-1])
+    for index in range(1, count):
+        there = count - 1 - index
+        for maker, reader, its, other in (
+            (owner, child, index, there),
+            (child, owner, there, index),
+        ):
+            tensor = maker.make_on(its, [its, 40], "float32")
+            arrived = reader.run(unpickled, maker.run(pickled_to_share, tensor))
+            check.equal(arrived.device_of(), other, "it is the device it lies on")
+            check_shared([tensor, arrived], [its, 40])
+    tensor = owner.make_on(0, [50, 60], "float32")
+    content = owner.run(pickled_to_share, tensor)
+    with refusal("a device that the reader cannot use is refused"):
+        child.run(unpickled, content)
+    check.equal(values_after_waiting(tensor), [50, 60], "the owner's is as it was")
+
+
+@clause("CUDA-37", vary=(), dtypes=("float64",), profiles=("drop-in",))
+def test_bytes_keep_no_device_memory_whether_they_are_read_or_not(
+    sender, receiver, stage, device
+):
+    """Each pickles tensors three times, of which none, one or all are read."""
+    warm_up(sender, receiver)
+    before = memory_used(sender, receiver)
+    for maker, reader in ((sender, receiver), (receiver, sender)):
+        for times in (0, 1, 3):
+            sent = make_with_block(maker, [times + 0.5] * 4)
+            payloads = [
+                [maker.run(pickled_to_share, tensor) for tensor in sent]
+                for _ in range(3)
+            ]
+            arrived = [
+                reader.run(unpickled, content)
+                for contents in payloads[:times]
+                for content in contents
+            ]
+            for one in arrived[::2]:
+                found = values_after_waiting(one)
+                check.equal(found, [times + 0.5] * 4, "it has its values")
+            drop_all(sent if times == 1 else arrived)
+            drop_all(arrived if times == 1 else sent)
+            wait_until_freed(before, stage, reader, maker)
+
+
+def check_leads_there_or_nowhere(reader, content, expected, *holders):
+    """Read bytes; check that what arrives shares with `holders`, or is refused.
+
+    Returns:
+        The values of the holders afterwards.
+    """
+    arrived, refused = attempt(partial(reader.run, unpickled, content))
+    if refused is None:
+        expected = check_shared([*holders, arrived], expected)
+        arrived.drop()
+        reader.collect()
+    for holder in holders:
+        check.equal(values_after_waiting(holder), expected, "a holder's is as it was")
+    return expected
+
+
+@clause("CUDA-38", vary=("start_method",), dtypes=("float64",), profiles=("drop-in",))
+def test_bytes_lead_to_their_device_memory_or_nowhere_however_often_they_are_read(
+    sender, receiver, bystander, device
+):
+    """Each of the three reads the same bytes again, the maker included.
+
+    The maker drops the tensor then, and makes others, and each reads once more: while
+    the receiver holds what it has read, and afterwards.
+    """
+    tensor = sender.make_on_device([1, 2, 3, 4], "float64")
+    content = sender.run(pickled_to_share, tensor)
+    first = receiver.run(unpickled, content)
+    values = check_shared([tensor, first], [1, 2, 3, 4])
+    readers = (receiver, bystander, sender)
+    for reader in readers:
+        values = check_leads_there_or_nowhere(reader, content, values, tensor, first)
+    tensor.drop()
+    held = overwrite_freed_blocks(sender)
+    check.equal(values_after_waiting(first), values, "the receiver's stays")
+    for reader in readers:
+        values = check_leads_there_or_nowhere(reader, content, values, first)
+        held += overwrite_freed_blocks(sender)
+    first.drop()
+    held += overwrite_freed_blocks(receiver, sender)
+    for reader in readers:
+        arrived, refused = attempt(partial(reader.run, unpickled, content))
+        if refused is None:
+            found = values_after_waiting(arrived)
+            check.equal(found, values, "it has the values that were last written")
+            write_and_wait(arrived, 0, 99)
+    for other in held:
+        check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
+
+
+@clause("CUDA-38", vary=(), profiles=("drop-in",))
+def test_bytes_whose_maker_has_ended_lead_to_their_values_or_nowhere(
+    owner, peer, device
+):
+    """A child pickles a tensor that the owner holds, and exits or is killed.
+
+    Before, a process with another authentication key reads the bytes.
+    """
+    for number, end in enumerate(("leave", "kill")):
+        child, stranger = owner.start_peer(), owner.start_peer()
+        tensor = child.make_on_device([number, 7, 8], "float32")
+        content = child.run(pickled_to_share, tensor)
+        held = child.send(tensor, owner)
+        stranger.run(set_authentication_key)
+        expected = check_leads_there_or_nowhere(
+            stranger, content, [number, 7, 8], tensor, held
+        )
+        getattr(child, end)()
+        for reader in (owner, peer, stranger):
+            arrived, refused = attempt(partial(reader.run, unpickled, content))
+            if refused is None:
+                found = values_after_waiting(arrived)
+                check.equal(found, expected, "it has the values that were last written")
+            own = reader.make_on_device([number, 9], "float32")
+            check.equal(values_after_waiting(own), [number, 9], "the reader goes on")

@@ -14,6 +14,10 @@ An allocation can be freed when no slot names it. A slot whose receiver has died
 counts no more (this is more than promise P18 asks); one that is in flight and
 never received counts for as long as the maker lives.
 
+Bytes that a program pickles itself may be read often or never, so they claim no slot.
+One that is OFFERED says that bytes lead to the allocation, and keeps nothing: while it
+is there, each reader claims a slot. It is vacated before the allocation is freed.
+
 The lock is taken for single steps only, and the kernel releases it when its
 holder dies; each step becomes valid by one last store.
 """
@@ -24,14 +28,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import DeviceError, ReceivedTwiceError
+from .errors import DeviceError, DeviceHandleError, ReceivedTwiceError
 from .liveness import is_alive, own_identity
 from .shared_file import TOKEN_BYTES, Address, SharedFile, alone
 
 FILE_NAME = "device-counts"
 HEADER_BYTES = 64
 SLOTS = 1 << 15
-VACANT, IN_FLIGHT, TAKEN, HELD = range(4)
+VACANT, OFFERED, IN_FLIGHT, TAKEN, HELD = range(5)
 SLOT = np.dtype(
     [(name, "i8") for name in ("state", "serial", "allocation", "pid", "start")]
 )
@@ -66,12 +70,39 @@ class CountTable:
         Clauses CUDA-13 and CUDA-14: each by itself. Before it counts, it is `claimed`,
         whatever interrupts this.
         """
+        self.claimed = count = self._vacant_count(allocation)
+        self.slots[count.slot]["state"] = IN_FLIGHT
+        return count
+
+    def _vacant_count(self, allocation: int) -> Count:
         slot = self._vacant_slot()
         row = self.slots[slot]
         row["allocation"] = allocation
         row["serial"] += 1
-        self.claimed = count = Count(self, slot, int(row["serial"]))
-        row["state"] = IN_FLIGHT
+        return Count(self, slot, int(row["serial"]))
+
+    @alone
+    def offer(self, allocation: int) -> None:
+        """Say that bytes lead to an allocation. Clauses CUDA-36 and CUDA-37."""
+        if not self._is_offered(allocation):
+            self.slots[self._vacant_count(allocation).slot]["state"] = OFFERED
+
+    def _is_offered(self, allocation: int) -> bool:
+        slots = self._used_slots()
+        return allocation in slots["allocation"][slots["state"] == OFFERED]
+
+    @alone
+    def accept(self, allocation: int) -> Count:
+        """Count who reads bytes; raises DeviceHandleError. Clauses CUDA-36, CUDA-38."""
+        if not self._is_offered(allocation):
+            raise DeviceHandleError(
+                "A tensor that was pickled outside of a channel has been dropped and "
+                "its memory freed. Keep it until its bytes have been unpickled."
+            )
+        count = self._vacant_count(allocation)
+        row = self.slots[count.slot]
+        row["pid"], row["start"] = own_identity()
+        row["state"] = TAKEN
         return count
 
     def _vacant_slot(self) -> int:
@@ -97,7 +128,18 @@ class CountTable:
         """Return the allocations that messages or living receivers refer to."""
         self.vacate_dead()
         slots = self._used_slots()
-        return set(slots["allocation"][slots["state"] != VACANT].tolist())
+        return set(slots["allocation"][slots["state"] > OFFERED].tolist())
+
+    @alone
+    def give_up(self, allocation: int) -> bool:
+        """Return whether nobody refers to an allocation, and nobody can any more."""
+        self.vacate_dead()
+        slots = self._used_slots()
+        named = slots["allocation"] == allocation
+        is_free = not (named & (slots["state"] > OFFERED)).any()
+        if is_free:
+            slots["state"][named] = VACANT
+        return is_free
 
     def vacate_dead(self) -> None:
         """Vacate the slots of receivers that have died, and of nobody else.

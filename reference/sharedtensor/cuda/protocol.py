@@ -37,7 +37,7 @@ import weakref
 from .. import transport
 from .counts import Count, CountTable
 from .driver import Driver
-from .errors import MakerGoneError, OutOfDeviceMemoryError, ReceivedTwiceError
+from .errors import DeviceError, OutOfDeviceMemoryError
 from .liveness import own_identity
 from .shared_file import Address
 from .state import (
@@ -136,11 +136,21 @@ def new_storage(state: DeviceState, allocation: Allocation) -> DeviceStorage:
 
 
 def send(storage: DeviceStorage) -> Message:
-    """Count a send, record an event, and return what the receiver needs.
+    """Return what a receiver needs: of a message, or of bytes of the program.
 
     Raises ForkError; DeviceError if too many sends are under way.
     """
-    return storage.state.use(announce, storage.state, storage.allocation)
+    step = announce if transport.is_in_a_message() else offer
+    return storage.state.use(step, storage.state, storage.allocation)
+
+
+def offer(state: DeviceState, allocation: Allocation) -> Message:
+    """Return what bytes say, for which nothing is kept. Clauses CUDA-36, CUDA-37."""
+    finish_work(state)  # an event would have to be kept for the readers
+    handle, table = export(state, allocation)
+    table.offer(allocation.number)
+    names = handle, allocation.nbytes, allocation.number, table.address
+    return Message(own_identity(), *names)
 
 
 def announce(state: DeviceState, allocation: Allocation) -> Message:
@@ -276,9 +286,7 @@ def take(state: DeviceState, message: Message) -> DeviceStorage:
 
     Clauses CUDA-18, CUDA-21 and CUDA-28.
     """
-    table = find_table(state, message.table)
-    count = Count(table, message.slot, message.serial)
-    count.take()
+    count = take_count(find_table(state, message.table), message)
     finish, waits = count.release, False
     try:
         if message.event is not None and message.sender != own_identity():
@@ -305,6 +313,17 @@ def find_table(state: DeviceState, address: Address) -> CountTable:
     if table is None:
         table = state.tables[address.token] = CountTable.join(address)
     return table
+
+
+def take_count(table: CountTable, message: Message) -> Count:
+    """Make this process a receiver. Clauses CUDA-18, CUDA-34 and CUDA-36."""
+    if message.event is None:  # it could not be opened if its maker had ended
+        CountTable.join(table.address)
+    if message.slot is None:
+        return table.accept(message.allocation)
+    count = Count(table, message.slot, message.serial)
+    count.take()
+    return count
 
 
 def wait_for_event(driver: Driver, handle: bytes) -> None:
@@ -366,11 +385,8 @@ def refuse(message: Message) -> None:
 
     Clause CUDA-4: what was refused is in flight no more.
     """
-    with contextlib.suppress(MakerGoneError, ReceivedTwiceError):
-        table = CountTable.join(message.table)
-        count = Count(table, message.slot, message.serial)
-        count.take()
-        count.release()
+    with contextlib.suppress(DeviceError):
+        take_count(CountTable.join(message.table), message).release()
 
 
 # Releasing
@@ -409,9 +425,9 @@ def close_allocation(state: DeviceState, allocation: Allocation) -> None:
 
 
 def may_free(allocation: Allocation) -> bool:
-    """Return whether no message and no receiver refers to it. Clause CUDA-4."""
+    """Return whether nobody refers to it. Clauses CUDA-4, CUDA-37 and CUDA-38."""
     table = allocation.table
-    return table is None or allocation.number not in table.counted()
+    return table is None or table.give_up(allocation.number)
 
 
 def free_allocation(state: DeviceState, allocation: Allocation) -> None:

@@ -97,9 +97,9 @@ class Message(NamedTuple):
     nbytes: int
     allocation: int
     table: Address
-    slot: int
-    serial: int
-    event: bytes | None
+    slot: int | None = None  # in bytes that a program pickles itself
+    serial: int = 0
+    event: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from interleavings import (
     Violation,
     current_process,
 )
+from sharedtensor import transport
 from sharedtensor.cuda import counts, protocol
 from sharedtensor.cuda.driver import Driver
 from sharedtensor.cuda.errors import (
@@ -506,6 +507,7 @@ def simulated() -> Iterator[None]:
             (counts, "own_identity"): own_identity,
             (counts, "is_alive"): is_alive,
             (protocol, "own_identity"): own_identity,
+            (transport, "is_in_a_message"): lambda: True,
             (sys, "unraisablehook"): _unraisable,
         }
         for (holder, name), replacement in replace.items():

@@ -5,6 +5,7 @@ replacement needs the same name (`functools.wraps`).
 """
 
 import functools
+import multiprocessing
 import os
 import weakref
 
@@ -552,7 +553,7 @@ def sent_events_stand_for_nothing(reduce_event):
     return reduce_new_event
 
 
-@mutant("arrives_on_the_first_device", "CUDA-30", replaces=REBUILD)
+@mutant("arrives_on_the_first_device", "CUDA-30", "CUDA-36", replaces=REBUILD)
 def arrives_on_the_first_device(rebuild_tensor):
     """A device tensor is received on the device with index 0."""
     from sharedtensor import cuda
@@ -646,3 +647,132 @@ def receives_a_message_twice(take):
         row["state"] = counts.TAKEN
 
     return take_again
+
+
+# Bytes that a program pickles itself
+
+
+@mutant(
+    "device_bytes_hold_the_memory",
+    "CUDA-36", "CUDA-37",
+    replaces="transport.is_in_a_message",
+)  # fmt: skip
+def device_bytes_hold_the_memory(is_in_a_message):
+    """Bytes of a device tensor are counted as a message, which has one receiver."""
+    return lambda: True
+
+
+@mutant("pickles_what_is_pending", "CUDA-36", replaces="cuda.protocol.offer")
+def pickles_what_is_pending(offer):
+    """The work before the pickling is not completed."""
+
+    def offer_at_once(state, allocation):
+        state.driver.synchronize = lambda: None
+        try:
+            return offer(state, allocation)
+        finally:
+            del state.driver.synchronize
+
+    return offer_at_once
+
+
+@mutant("only_makers_pickle_good_bytes", "CUDA-36", replaces="cuda.protocol.offer")
+def only_makers_pickle_good_bytes(offer):
+    """Bytes of a received tensor are good until the maker has dropped its own."""
+    from sharedtensor.cuda import counts
+
+    def offer_and_withdraw(state, allocation):
+        message = offer(state, allocation)
+        if allocation.held is not None:
+            slots = allocation.table.slots
+            slots["state"][slots["state"] == counts.OFFERED] = counts.VACANT
+        return message
+
+    return offer_and_withdraw
+
+
+@mutant("readers_of_bytes_stay", "CUDA-37", replaces="cuda.counts.CountTable.accept")
+def readers_of_bytes_stay(accept):
+    """Who reads bytes is counted twice, and gives one count back."""
+
+    def accept_twice(table, allocation):
+        accept(table, allocation)
+        return accept(table, allocation)
+
+    return accept_twice
+
+
+@mutant(
+    "readers_of_bytes_do_not_count",
+    "CUDA-38",
+    replaces="cuda.counts.CountTable.accept",
+)
+def readers_of_bytes_do_not_count(accept):
+    """The count of who reads bytes names no allocation."""
+
+    def accept_nothing(table, allocation):
+        count = accept(table, allocation)
+        table.slots[count.slot]["allocation"] = -1
+        return count
+
+    return accept_nothing
+
+
+@mutant("bytes_that_are_read_again_are_copied", "CUDA-38", replaces=REBUILD)
+def bytes_that_are_read_again_are_copied(rebuild_tensor):
+    """Who reads bytes that it has read before gets memory of its own."""
+    from sharedtensor import cuda
+
+    seen = set()
+
+    @functools.wraps(rebuild_tensor)
+    def rebuild(identity, message, offset, view):
+        received = rebuild_tensor(identity, message, offset, view)
+        again = message in seen
+        seen.add(message)
+        if not again:
+            return received
+        return cuda.tensor(received.cpu(), device=received.device)
+
+    return rebuild
+
+
+@mutant("device_bytes_are_for_the_family", "CUDA-38", replaces=REBUILD)
+def device_bytes_are_for_the_family(rebuild_tensor):
+    """A process with another authentication key gets a copy of what it reads."""
+    from sharedtensor import cuda
+
+    first = multiprocessing.current_process().authkey
+
+    def change(received):
+        if multiprocessing.current_process().authkey == first:
+            return received
+        return cuda.tensor(received.cpu(), device=received.device)
+
+    return _changed(rebuild_tensor, change)
+
+
+@mutant("late_bytes_lead_to_new_memory", "CUDA-38", replaces="cuda.protocol.receive")
+def late_bytes_lead_to_new_memory(receive):
+    """Bytes whose memory was freed are read as new memory."""
+    from sharedtensor.cuda import DeviceHandleError, protocol
+
+    def receive_or_allocate(state, message):
+        try:
+            return receive(state, message)
+        except DeviceHandleError:
+            return protocol.allocate(state, message.nbytes)
+
+    return receive_or_allocate
+
+
+@mutant("bytes_outlive_their_maker", "CUDA-38", replaces="cuda.protocol.take_count")
+def bytes_outlive_their_maker(take_count):
+    """Who has the memory already does not notice that its maker has ended."""
+
+    def take_any(table, message):
+        if message.slot is None:
+            return table.accept(message.allocation)
+        return take_count(table, message)
+
+    return take_any
