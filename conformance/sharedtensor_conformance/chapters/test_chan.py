@@ -240,16 +240,20 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
 
 @clause("CHAN-3")
 def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, stage):
-    """The sender sends hundreds of tensors at once; both write to some of them."""
+    """The sender sends hundreds of tensors at once; both write to some of them.
+
+    The first one is in the message once more, at its end.
+    """
     counted = strategy == "file_descriptor"
     for many in (MANY_TENSORS,) if counted else (MANY_TENSORS, MANY_NAMED_TENSORS):
         tensors = sender.run(make_many, many, 1)
         if many == MANY_NAMED_TENSORS:
             share_separately(stage, sender, tensors)
-        arrived = sender.send(tensors, receiver)
+        *arrived, again = sender.send([*tensors, tensors[0]], receiver)
         check.equal(len(arrived), many, "all arrive")
         wrong = receiver.run(positions_with_wrong_values, arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
+        check_shared_memory(tensors[0], again, arrived[0])
         for place in (0, many // 2, many - 1):
             check_shared_memory(tensors[place], arrived[place])
         for actor in (sender, receiver):
