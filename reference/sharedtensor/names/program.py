@@ -187,7 +187,7 @@ def start_keeper(program: str) -> None:
     """Start the keeper of a program, and wait until it runs.
 
     Two processes that do this at once get two, which does no harm. Clauses MGR-3,
-    MGR-17. Raises `ManagerError` or `ResourceError`.
+    MGR-17, MGR-19. Raises `ManagerError` or `ResourceError`.
     """
     global _presence
     try:
