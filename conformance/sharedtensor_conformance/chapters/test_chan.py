@@ -1028,7 +1028,7 @@ LONG_SIZES = 10 * [100_000, 300_000, 70_000, 3]
 """Sizes of so many and so long messages that no pipe takes them all."""
 
 
-@clause("CHAN-4", "CHAN-6", "SHARE-3", prefers="spawn")
+@clause("CHAN-4", "CHAN-6", "SHARE-3", prefers="fork")
 def test_long_messages_with_a_tensor_wait_for_a_late_receiver(owner, channel):
     """A child begins to get messages when it can see that the owner is writing them."""
     own = owner.open_channel(channel)
@@ -1046,7 +1046,7 @@ TEXTS = [f"text {number}" for number in range(60)]
 """Texts, more of them than the pipe of a queue may take."""
 
 
-@clause("LIFE-5", forks=True, prefers="spawn")
+@clause("LIFE-5", forks=True, prefers="forkserver")
 def test_fork_of_a_process_uses_the_channels_that_it_received(owner, channel):
     """A child gets two channels, and a fork of it sends on what comes on one of them.
 

@@ -942,7 +942,13 @@ def timeout_counts_by_name_alone(get, put):
 )
 def received_queues_stay_in_forks(setstate):
     """A fork relies on the thread of a queue that its parent has received."""
-    return multiprocessing.queues.Queue.__setstate__
+
+    def become(self, state):
+        from sharedtensor.multiprocessing.queues import Queue
+
+        super(Queue, self).__setstate__(state)
+
+    return become
 
 
 @mutant("sends_what_fits_at_once", "CHAN-6", replaces="multiprocessing.packets.write")
