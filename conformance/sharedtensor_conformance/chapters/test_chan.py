@@ -1053,7 +1053,7 @@ def test_fork_of_a_process_uses_the_channels_that_it_received(owner, channel):
     The child has put texts on the other one itself. A queue has a thread then, which
     the fork does not have.
     """
-    texts = TEXTS if channel == "queue" else TEXTS[:1]
+    texts = TEXTS if channel in QUEUES_THAT_FILL else TEXTS[:1]
     there, back = (owner.open_channel(channel) for _ in range(2))
     child = owner.start_peer(arguments=[there, back])
     for text in texts:
