@@ -315,8 +315,9 @@ class ResizeOperations(Protocol):
     def resize(self, tensor: Tensor, count: int) -> None:
         """Resize the tensor in place to one dimension of `count` elements.
 
-        The suite calls this only with shared tensors, which have to refuse to grow. It
-        does not check whether private tensors grow, or what new elements contain.
+        The suite calls this with shared tensors, which have to refuse to grow, and with
+        a private one to make it large. It does not check whether private tensors grow,
+        or what new elements contain.
         """
 
 

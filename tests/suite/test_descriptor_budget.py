@@ -80,6 +80,20 @@ def test_a_process_that_has_a_part_takes_no_more(limit, holder):
         pass
 
 
+def test_large_cases_take_turns_and_others_do_not_wait(limit):
+    with in_flight.taking_turns(large=True):
+        with in_flight.taking_turns(large=False), in_flight.taking(512):
+            pass
+        with (
+            pytest.raises(NotRun, match=r"another run .* had memory") as raised,
+            in_flight.taking_turns(large=True),
+        ):
+            pass
+    assert raised.value.need is Need.MEMORY
+    with in_flight.taking_turns(large=True):  # the turn was given back
+        pass
+
+
 def test_the_limit_of_open_files_is_raised_and_restored():
     before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))

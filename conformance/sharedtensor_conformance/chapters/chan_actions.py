@@ -148,3 +148,21 @@ def start_and_write(
         actor.call("write", tensor, (0,), value)
     written.release()
     return shared, exit_code(process)
+
+
+@starts_processes
+def pass_on_in_a_fork(actor: Actor, arrives: Any, leaves: Any) -> int | None:
+    """Let a forked child add 1 to a tensor from one channel, and put it on another.
+
+    Then the child waits for another message, and ends. Return its exit code.
+    """
+
+    def pass_on() -> None:
+        tensor = actor.get_from(arrives)
+        actor.call("write", tensor, (0,), actor.call("read", tensor, (0,)) + 1)
+        actor.put_on(leaves, tensor)
+        actor.get_from(arrives)
+
+    process = actor.context("fork").Process(target=pass_on)
+    actor.by_implementation(process.start)
+    return exit_code(process)

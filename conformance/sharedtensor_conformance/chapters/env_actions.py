@@ -21,11 +21,16 @@ from typing import Any
 from sharedtensor_conformance.chapters.confinement import refuse_call
 from sharedtensor_conformance.harness.kernel import capabilities, private_shm
 from sharedtensor_conformance.harness.kernel.private_shm import Way
+from sharedtensor_conformance.harness.kernel.user_namespace import NOBODY
 from sharedtensor_conformance.harness.remote.actor import Actor
 
 NEW_PIDS = 0x20000000  # CLONE_NEWPID, unshare(2)
 
-MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}  # its number among the system calls
+NUMBERS = {
+    "memfd_create": {"x86_64": 319, "aarch64": 279},
+    "execve": {"x86_64": 59, "aarch64": 221},
+}
+"""The numbers of system calls on each kind of machine."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -100,14 +105,28 @@ def own_pid(actor: Actor) -> int:
     return os.getpid()
 
 
-def forbid_memfd_create(actor: Actor, error: str) -> str:
-    """Make `memfd_create` fail in this process with an error, for example ``EPERM``.
+def change_user(actor: Actor) -> str:
+    """Become another user without privileges, for ever."""
+    if os.getuid() == NOBODY:
+        return "the suite runs as the user that this process would become"
+    try:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    except OSError as error:
+        return f"the suite cannot become another user: {error.strerror}"
+    capabilities.drop_all()
+    return ""
+
+
+def forbid(actor: Actor, call: str, error: str) -> str:
+    """Make a system call fail in this process with an error, for example ``EPERM``.
 
     This uses a filter of system calls, like container runtimes.
     """
-    number = MEMFD_CREATE.get(platform.machine())
+    number = NUMBERS[call].get(platform.machine())
     if number is None:
-        return f"the number of memfd_create is not known on {platform.machine()}"
+        return f"the number of {call} is not known on {platform.machine()}"
     return refuse_call(number, error)
 
 

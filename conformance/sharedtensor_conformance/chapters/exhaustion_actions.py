@@ -13,16 +13,23 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.harness.remote.actor import Actor
 
 Restore = Callable[[], None]
 """A function that returns everything that was taken."""
+
+MEMORY_FILE = Path("/proc/meminfo")
+CGROUP, CGROUP_FILES = Path("/sys/fs/cgroup"), ("max", "current")
 
 MAX_MAPPINGS_FILE = "/proc/sys/vm/max_map_count"
 MAX_EXHAUSTED_MAPPINGS = 1 << 20
@@ -73,6 +80,16 @@ def stop_interrupting(actor: Actor, running: Any) -> int:
     """Stop these signals; return how many were handled."""
     handled: int = running.end()
     return handled
+
+
+def free_memory(actor: Actor) -> int:
+    """Return how many bytes this process can have, also in its ``/dev/shm``."""
+    (available,) = re.findall(r"MemAvailable: +(\d+) kB", MEMORY_FILE.read_text())
+    free = [1024 * int(available), shutil.disk_usage("/dev/shm").free]
+    with suppress(OSError, ValueError):  # where the container has no limit
+        limit, used = (int((CGROUP / f"memory.{f}").read_text()) for f in CGROUP_FILES)
+        free.append(limit - used)
+    return min(free)
 
 
 def allowed_mappings() -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from multiprocessing import spawn
 from typing import Any
 
 from sharedtensor_conformance.chapters.worker_tasks import (
@@ -330,6 +331,14 @@ def new_semaphore(actor: Actor, method: str) -> Any:
     """Return a semaphore of the drop-in's context, with the value 0."""
     context = actor.context(method)
     return actor.by_implementation(lambda: context.Semaphore(0))
+
+
+def set_interpreter(actor: Actor, paths: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Set which Python starts programs, and children; return what did before."""
+    before = sys.executable, spawn.get_executable()
+    sys.executable = paths[0]
+    spawn.set_executable(paths[1])
+    return before
 
 
 def raise_on_sigint(actor: Actor) -> None:

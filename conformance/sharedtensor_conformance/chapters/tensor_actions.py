@@ -46,6 +46,16 @@ def make_long(actor: Actor, length: int, value: int) -> Any:
     return actor.call("make", [value] * length, (length,), "float32")
 
 
+def make_large(actor: Actor, length: int) -> Any:
+    """Return a new tensor of `length` bytes, which has grown from one.
+
+    Its memory is only reserved until somebody writes to it.
+    """
+    tensor = actor.call("make", [0], (1,), "uint8")
+    actor.call("resize", tensor, length)
+    return tensor
+
+
 def make_many(actor: Actor, count: int, first: int) -> list[Any]:
     """Return `count` tensors with one element each: `first`, `first` + 1 and so on."""
     numbers = range(first, first + count)

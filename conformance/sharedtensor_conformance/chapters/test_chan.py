@@ -9,6 +9,7 @@ from sharedtensor_conformance.chapters.chan_actions import (
     finish_tasks,
     get_bytes_of_sizes,
     get_containers,
+    pass_on_in_a_fork,
     put_bytes_of_sizes,
     put_containers,
     start_and_write,
@@ -240,16 +241,20 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
 
 @clause("CHAN-3")
 def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, stage):
-    """The sender sends hundreds of tensors at once; both write to some of them."""
+    """The sender sends hundreds of tensors at once; both write to some of them.
+
+    The first one is in the message once more, at its end.
+    """
     counted = strategy == "file_descriptor"
     for many in (MANY_TENSORS,) if counted else (MANY_TENSORS, MANY_NAMED_TENSORS):
         tensors = sender.run(make_many, many, 1)
         if many == MANY_NAMED_TENSORS:
             share_separately(stage, sender, tensors)
-        arrived = sender.send(tensors, receiver)
+        *arrived, again = sender.send([*tensors, tensors[0]], receiver)
         check.equal(len(arrived), many, "all arrive")
         wrong = receiver.run(positions_with_wrong_values, arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
+        check_shared_memory(tensors[0], again, arrived[0])
         for place in (0, many // 2, many - 1):
             check_shared_memory(tensors[place], arrived[place])
         for actor in (sender, receiver):
@@ -1017,6 +1022,53 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
         waiting = child.start(get_messages_of_sizes, own, [231, 232], sizes)
         owner.run(put_messages_of_sizes, own, tensor, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
+
+
+LONG_SIZES = 10 * [100_000, 300_000, 70_000, 3]
+"""Sizes of so many and so long messages that no pipe takes them all."""
+
+
+@clause("CHAN-4", "CHAN-6", "SHARE-3", prefers="fork")
+def test_long_messages_with_a_tensor_wait_for_a_late_receiver(owner, channel):
+    """A child begins to get messages when it can see that the owner is writing them."""
+    own = owner.open_channel(channel)
+    child = owner.start_peer(arguments=own)
+    tensor = owner.make([233, 234])
+    writing = owner.start(put_messages_of_sizes, own, tensor, LONG_SIZES)
+    began = lambda: own.use(child, Channel.has_message)  # noqa: E731
+    eventually(began, "the owner begins to write", owner.deadline)
+    wrong = child.run(get_messages_of_sizes, own, [233, 234], LONG_SIZES)
+    check.equal(wrong, [], "the sizes that arrive otherwise")
+    writing.answer()
+
+
+TEXTS = [f"text {number}" for number in range(60)]
+"""Texts, more of them than the pipe of a queue may take."""
+
+
+@clause("LIFE-5", forks=True, prefers="forkserver")
+def test_fork_of_a_process_uses_the_channels_that_it_received(owner, channel):
+    """A child gets two channels, and a fork of it sends on what comes on one of them.
+
+    The child has put texts on the other one itself. A queue has a thread then, which
+    the fork does not have.
+    """
+    texts = TEXTS if channel in QUEUES_THAT_FILL else TEXTS[:1]
+    there, back = (owner.open_channel(channel) for _ in range(2))
+    child = owner.start_peer(arguments=[there, back])
+    for text in texts:
+        back.put(child, text)
+    tensor = owner.make([235, 236])
+    forked = child.start(pass_on_in_a_fork, there, back)
+    there.put(owner, tensor)
+    arrived = [back.get(owner) for _ in [*texts, tensor]]
+    told = [one for one in arrived if isinstance(one, str)]
+    check.equal(told, texts, "each text arrives once")
+    (returned,) = (one for one in arrived if not isinstance(one, str))
+    check.equal(returned.values(), [236, 236], "it has the fork's write")
+    check_shared_memory(tensor, returned)
+    there.put(owner, "end")
+    check.equal(forked.answer(), 0, "the fork ends normally")
 
 
 BOUNDED_GETS: list[Arguments] = [

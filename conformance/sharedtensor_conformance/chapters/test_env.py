@@ -12,8 +12,9 @@ from itertools import permutations
 import pytest
 
 from sharedtensor_conformance.chapters.env_actions import (
+    change_user,
     enter_pid_namespace,
-    forbid_memfd_create,
+    forbid,
     leave_pid_namespace,
     mount_own_shm,
     own_pid,
@@ -247,7 +248,7 @@ def refusals_without_memfd_create(fresh, error):
     Returns:
         The exceptions of `put`.
     """
-    confine(fresh.owner, Need.CALL_FILTER, forbid_memfd_create, error)
+    confine(fresh.owner, Need.CALL_FILTER, forbid, "memfd_create", error)
     refusals = []
     for number, (sender, receiver) in enumerate(
         ((fresh.owner, fresh.peer), (fresh.peer, fresh.owner))
@@ -397,13 +398,18 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
                 tensor = sender.make([number, 4, 5])
                 arrived = sender.send(tensor, receiver, channel)
                 check_shared_memory(tensor, arrived)
-        for actor in (fresh.peer, fresh.bystander, fresh.owner):
-            check.equal(actor.leave(), 0, "each ends normally")
-        new = lambda: fresh.ledger.segments() - left  # noqa: E731
-        sentence = "no segment of the second program is left"
-        eventually(lambda: not new(), sentence, fresh.grace, found=new)
-        gone = lambda: not fresh.ledger.processes()  # noqa: E731
-        eventually(gone, "no process of it is left", fresh.grace)
+        check_ends_leave_nothing(fresh, left)
+
+
+def check_ends_leave_nothing(fresh, before=frozenset()):
+    """End the processes of a stage; check that none and no new segment is left."""
+    for actor in (fresh.peer, fresh.bystander, fresh.owner):
+        check.equal(actor.leave(), 0, "each ends normally")
+    new = lambda: fresh.ledger.segments() - before  # noqa: E731
+    sentence = "no segment of the program is left"
+    eventually(lambda: not new(), sentence, fresh.grace, found=new)
+    gone = lambda: not fresh.ledger.processes()  # noqa: E731
+    eventually(gone, "no process of it is left", fresh.grace)
 
 
 def all_pairs(fresh):
@@ -422,3 +428,32 @@ def test_program_that_closes_descriptors_keeps_its_own_files(stage):
             check.equal(found["wrong"], [], "what arrives has its values")
             sentence = "no file of the program is closed, replaced or written to"
             check.equal(found["broken"], [], sentence)
+
+
+@clause("ENV-8", isolated=True)
+def test_process_that_changes_its_user_keeps_its_tensors(stage):
+    """Owner and peer have tensors of each other; then the peer becomes another user.
+
+    It sends on, shares, receives and drops, then ends, as the others do.
+    """
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        sent, made = owner.make([1, 2, 3]), peer.make([4, 5, 6])
+        held, arrived = owner.send(sent, peer), peer.send(made, owner)
+        confine(peer, Need.SECOND_USER, change_user)
+        for pair in ((sent, held), (made, arrived)):
+            check_shared_memory(*pair)
+        for number, channel in enumerate(fresh.implementation.channels):
+            for sender, receiver in ((peer, owner), (owner, peer), (peer, bystander)):
+                new, values = sender.make([number, 70, 80]), [number, 70, 80]
+                check_send_or_refusal(new, values, sender, receiver, channel)
+                text = sender.send("text", receiver, channel)
+                check.equal(text, "text", "the next message arrives")
+            for tensor in (held, made):
+                values = tensor.values()
+                check_send_or_refusal(tensor, values, peer, bystander, channel)
+        for pair in ((sent, held), (made, arrived)):
+            check_shared_memory(*pair)
+        for tensor in (sent, held, made, arrived):
+            tensor.drop()
+        check_ends_leave_nothing(fresh)

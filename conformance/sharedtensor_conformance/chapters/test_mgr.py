@@ -14,6 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from sharedtensor_conformance.chapters.env_actions import forbid
 from sharedtensor_conformance.chapters.message_actions import (
     get_messages_of_sizes,
     put_messages_of_sizes,
@@ -22,10 +25,13 @@ from sharedtensor_conformance.chapters.process_actions import (
     close_descriptor,
     ignore_signal,
     open_pipe,
+    set_interpreter,
     set_umask,
 )
 from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
+    check_shared_memory,
+    confine,
     files_of_storages,
     kill_managers,
     strategy_set,
@@ -45,6 +51,7 @@ from sharedtensor_conformance.harness.case.outcomes import Unsupported
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 from sharedtensor_conformance.harness.supervisor.stage_folder import folder_for_sockets
+from sharedtensor_conformance.report.verdicts import Need
 
 LONGEST_ADDRESS = 107
 """The number of bytes of a path that fit into the address of a socket: unix(7)."""
@@ -1114,3 +1121,54 @@ def test_stopped_manager_stops_nobody(stage):
             fresh.ledger.segments(),
             "the names are removed in the end",
         )
+
+
+def check_use_or_refusal(tensor, peer, channel):
+    """Share a tensor and send it; check that each is done or refused."""
+    values = tensor.values()
+    _, refused = attempt(tensor.share)
+    check.equal(tensor.is_shared(), refused is None, "it is shared if nothing raised")
+    _, refused = attempt(lambda: tensor.actor.put(tensor, peer, channel))
+    check.equal(tensor.values(), values, "it has its values")
+    if refused is None:
+        check_shared_memory(tensor, peer.get(tensor.actor, channel))
+    tensor.write(0, 74)
+    check.equal(tensor.read(0), 74, "it can be used")
+
+
+@clause("MGR-19", profiles=("share", "strategies"), **FASTEST_START, isolated=True)
+@pytest.mark.parametrize("interpreter", ["/nowhere/python3", "/bin/false"])
+def test_manager_without_an_interpreter_is_started_later(stage, strategy, interpreter):
+    """The owner shares a tensor while no Python can be started, and once more later."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stage_before_manager(stage, strategy) as fresh,
+    ):
+        path = os.path.join(folder, "python3")
+        os.symlink(interpreter, path)
+        tensor = fresh.owner.make([72, 73])
+        before = fresh.owner.run(set_interpreter, (path, path))
+        check_use_or_refusal(tensor, fresh.peer, unthreaded_channel(stage))
+        fresh.owner.run(set_interpreter, before)
+        tensor.share()
+        arrived = fresh.owner.send(tensor, fresh.peer)
+        check_shared_memory(tensor, arrived)
+        kill_all_and_wait(stage, fresh)
+
+
+@clause("MGR-19", profiles=("share", "strategies"), **FASTEST_START, isolated=True)
+def test_process_that_may_start_no_program_goes_on(stage, strategy):
+    """A filter forbids the owner to start programs; the peer starts the manager then.
+
+    The owner can share the same tensor now, or is refused again.
+    """
+    with stage_before_manager(stage, strategy) as fresh:
+        owner, peer = fresh.owner, fresh.peer
+        tensor = owner.make([72, 73])
+        confine(owner, Need.CALL_FILTER, forbid, "execve", "EPERM")
+        check_use_or_refusal(tensor, peer, unthreaded_channel(stage))
+        peer.module.set_sharing_strategy(strategy)
+        held = share_one(peer, [75, 76])
+        check_shared_memory(held, peer.send(held, owner))
+        check_use_or_refusal(tensor, peer, unthreaded_channel(stage))
+        kill_all_and_wait(stage, fresh)

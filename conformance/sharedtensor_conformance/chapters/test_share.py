@@ -10,6 +10,7 @@ from sharedtensor_conformance.chapters.bundle_checks import (
     make_bundle,
     make_bundle_with_grads,
 )
+from sharedtensor_conformance.chapters.exhaustion_actions import free_memory
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.message_actions import pickles_when_pickled
 from sharedtensor_conformance.chapters.record_actions import (
@@ -28,6 +29,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
 )
 from sharedtensor_conformance.chapters.tensor_actions import (
     deep_copy,
+    make_large,
     make_long,
     pickled,
     read_array,
@@ -40,6 +42,8 @@ from sharedtensor_conformance.harness.case.axes import (
     LAYOUTS,
     layouts_of,
 )
+from sharedtensor_conformance.harness.case.outcomes import NotRun
+from sharedtensor_conformance.report.verdicts import Need
 
 
 @clause("SHARE-1", vary=("strategy", "start_method"))
@@ -116,6 +120,67 @@ def test_tensor_of_odd_size_over_several_pages_arrives_whole(sender, receiver):
     tensor = sender.make(values, dtype="uint8")
     arrived = sender.send(tensor, receiver)
     check.equal(arrived.values(), values, "every element arrives, to the last")
+
+
+LARGE_SIZES = ((1 << 32) + 4105, (1 << 31) + 4105)
+"""Sizes in bytes that do not fit into 32 bits, or into 31; the first is preferred."""
+
+
+def largest_that_fits(actor):
+    """Return the first of `LARGE_SIZES` for which the machine has room, and to spare.
+
+    Raises:
+        NotRun: it has room for none of them.
+    """
+    free = actor.run(free_memory)
+    for size in LARGE_SIZES:
+        if free > 2 * size:
+            return size
+    raise NotRun(f"{free >> 20} MiB of memory are free", Need.MEMORY)
+
+
+@clause(
+    "SHARE-12",
+    profiles=("resize", "views"),
+    dtypes=("uint8",),
+    isolated=True,
+    large=True,
+    vary=(),
+)
+def test_tensor_of_more_than_four_gib_arrives_whole(stage):
+    """The owner sends it to the peer, and a view of its end to the bystander.
+
+    Peer and owner write to places on both sides of 2 and 4 GiB. Then the peer sends
+    such a view back.
+    """
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        small = owner.make([1, 2])
+        check_shared_memory(small, owner.send(small, peer))  # not copied: that is large
+        size = largest_that_fits(owner)
+        large = owner.run(make_large, size)
+        edges = {edge for edge in (1 << 31, 1 << 32) if edge < size}
+        places = sorted({0, size - 1} | edges | {edge - 1 for edge in edges})
+        for number, place in enumerate(places):
+            large.write(place, number)
+        # A thread that moves it would have only as long as the receiver may wait.
+        arrived = owner.send(large, peer, unthreaded_channel(fresh))
+        check.equal(arrived.shape(), (size,), "the shape is the sender's")
+        for number, place in enumerate(places):
+            said = f"of {size} bytes, at {place}"
+            check.equal(arrived.read(place), number, f"it has its value ({said})")
+            arrived.write(place, 50 + number)
+            sentence = f"the sender reads the write ({said})"
+            check.equal(large.read(place), 50 + number, sentence)
+            large.write(place, 100 + number)
+            sentence = f"the receiver reads the write ({said})"
+            check.equal(arrived.read(place), 100 + number, sentence)
+        layout = Layout("at the end", size - 3, (3,), (1,))
+        view = owner.view(large, layout)
+        there = owner.send(view, bystander)
+        back = peer.send(peer.view(arrived, layout), owner)
+        check_shared_memory(view, there, back)
+        check.equal(large.read(size - 1), view.read(2), "it is the end")
 
 
 @clause("SHARE-3")

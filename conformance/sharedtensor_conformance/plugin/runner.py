@@ -121,8 +121,12 @@ class Runner:
 
     def run(self, item: CaseItem) -> Case:
         """Run a case and return its line in the report."""
+        marking = item.planned.marking
         try:
-            with in_flight.taking(item.planned.marking.in_flight):
+            with (
+                in_flight.taking(marking.in_flight),
+                in_flight.taking_turns(marking.large),
+            ):
                 return self._run_in_time(item)
         except NotRun as error:
             return Outcome.of_error(error).on(item.planned.as_case())

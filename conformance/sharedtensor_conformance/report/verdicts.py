@@ -53,6 +53,7 @@ class Need(StrEnum):
     CALL_FILTER = "a filter of system calls"
     DESCRIPTORS = "a higher limit of open files"
     FEW_MAPPINGS = "a lower limit of mappings"
+    MEMORY = "more free memory"
 
     @property
     def remedy(self) -> str:
@@ -70,6 +71,7 @@ REMEDIES: dict[Need, str] = {
     Need.CALL_FILTER: "use a kernel with seccomp, on x86-64 or ARM64",
     Need.DESCRIPTORS: "raise the hard limit of open files (nofile in limits.conf)",
     Need.FEW_MAPPINGS: "lower vm.max_map_count (sysctl)",
+    Need.MEMORY: "use a machine or a container with more memory and a larger /dev/shm",
 }
 
 

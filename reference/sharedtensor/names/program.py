@@ -1,9 +1,9 @@
 """How a process belongs to a program, and holds the names of segments.
 
 A program is the processes that share by name and have a keeper in common: the process
-that shared by name first, and those that it and its children have started since. Its id
-is in the names that they make. A process that receives a name of another program needs
-nothing of that program.
+that shared by name first, and those of the same user that it and its children have
+started since. Its id is in the names that they make. A process that receives a name of
+another program needs nothing of that program.
 """
 
 import errno
@@ -33,6 +33,9 @@ INTERPRETER = re.compile(r"(python|pypy|graalpy)[\d.]*[a-z]*(-[a-z]+)?")
 _id = ""
 """The id of this process's program; empty before there is one."""
 
+_user = os.geteuid()
+"""The user of that program: its keeper removes no files of others."""
+
 _presence: OwnedDescriptor | None = None
 """The end of a pipe, by which the keeper learns that no process needs it any more."""
 
@@ -43,14 +46,14 @@ _count = itertools.count()
 def current() -> str:
     """Return the program of this process, whose keeper runs.
 
-    Its id is that of no other program, earlier ones included. Clauses ENV-6, MGR-5,
-    MGR-14.
+    Its id is that of no other program, earlier ones included. Clauses ENV-6, ENV-8,
+    MGR-5, MGR-14.
 
     Raises `ManagerError` or `ResourceError`.
     """
-    global _id
-    if not _id:
-        _id = os.urandom(6).hex()
+    global _id, _user
+    if not _id or _user != os.geteuid():
+        _id, _user = os.urandom(6).hex(), os.geteuid()
     if not has_keeper(_id):
         start_keeper(_id)
     return _id
@@ -58,8 +61,9 @@ def current() -> str:
 
 def adopt(program: str) -> None:
     """Belong to the parent's program, unless this process has one. Clause START-6."""
-    global _id
-    _id = _id or program
+    global _id, _user
+    if not _id:
+        _id, _user = program, os.geteuid()
 
 
 def new_token() -> str:
@@ -183,7 +187,7 @@ def start_keeper(program: str) -> None:
     """Start the keeper of a program, and wait until it runs.
 
     Two processes that do this at once get two, which does no harm. Clauses MGR-3,
-    MGR-17. Raises `ManagerError` or `ResourceError`.
+    MGR-17, MGR-19. Raises `ManagerError` or `ResourceError`.
     """
     global _presence
     try:

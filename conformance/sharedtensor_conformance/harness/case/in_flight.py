@@ -14,6 +14,8 @@ The budget consists of names of sockets in the abstract namespace, unix(7): a na
 belongs to one process at a time, and the kernel frees it when the process has ended. So
 nothing is left, however a run ends. The other half of what the system permits is for
 all others.
+
+Cases that need gigabytes take turns in the same way (`clause(..., large=True)`).
 """
 
 from __future__ import annotations
@@ -91,10 +93,23 @@ def taking(count: int) -> Iterator[None]:
         )
     with contextlib.ExitStack() as taken:
         with contextlib.ExitStack() as turn:  # in turn, so that no one starves
-            _wait_for(turn, "turn", 1, 1)
-            _wait_for(taken, "share", needed, available)
+            _wait_for(turn, "turn", 1, 1, Need.DESCRIPTORS)
+            _wait_for(taken, "share", needed, available, Need.DESCRIPTORS)
         _Part.is_taken = True
         taken.callback(setattr, _Part, "is_taken", False)
+        yield
+
+
+@contextlib.contextmanager
+def taking_turns(large: bool) -> Iterator[None]:
+    """Run the block while no other `large` case of this user runs.
+
+    Raises:
+        NotRun: another run does not finish such a case.
+    """
+    with contextlib.ExitStack() as turn:
+        if large:
+            _wait_for(turn, "large", 1, 1, Need.MEMORY)
         yield
 
 
@@ -104,12 +119,14 @@ class _Part:
     is_taken = False
 
 
-def _wait_for(taken: contextlib.ExitStack, kind: str, needed: int, of: int) -> None:
+def _wait_for(
+    taken: contextlib.ExitStack, kind: str, needed: int, of: int, need: Need
+) -> None:
     if not wait_until(lambda: _take(taken, kind, needed, of), TIMEOUT):
+        what = "memory" if need is Need.MEMORY else "descriptors in flight"
         raise NotRun(
-            f"another run of the suite by this user has had descriptors in flight for "
-            f"{TIMEOUT:g} s",
-            Need.DESCRIPTORS,
+            f"another run of the suite by this user has had {what} for {TIMEOUT:g} s",
+            need,
         )
 
 

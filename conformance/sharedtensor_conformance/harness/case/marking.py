@@ -44,6 +44,7 @@ class Marking:
         private: whether the test needs a tensor that was not requested to be shared.
         in_flight: how many descriptors may be in flight in it at once, if more than a
             few.
+        large: whether the test needs gigabytes of memory, so that its cases take turns.
     """
 
     clauses: tuple[str, ...]
@@ -65,6 +66,7 @@ class Marking:
     several_strategies: bool = False
     private: bool = False
     in_flight: int = 0
+    large: bool = False
 
     @property
     def starts_processes(self) -> bool:

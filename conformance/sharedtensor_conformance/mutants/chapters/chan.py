@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 import weakref
+from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor_conformance.mutants.held import held_alone
@@ -932,3 +933,30 @@ def timeout_counts_by_name_alone(get, put):
         return put(self, obj, block, **named)
 
     return get_by_name, put_by_name
+
+
+@mutant(
+    "received_queues_stay_in_forks",
+    "LIFE-5",
+    replaces="multiprocessing.queues.Queue.__setstate__",
+)
+def received_queues_stay_in_forks(setstate):
+    """A fork relies on the thread of a queue that its parent has received."""
+
+    def become(self, state):
+        from sharedtensor.multiprocessing.queues import Queue
+
+        super(Queue, self).__setstate__(state)
+
+    return become
+
+
+@mutant("sends_what_fits_at_once", "CHAN-6", replaces="multiprocessing.packets.write")
+def sends_what_fits_at_once(write):
+    """A message for which a pipe has no room now is lost."""
+
+    def write_at_once(end, payload, descriptors, wait, sent=None):
+        with suppress(BlockingIOError):
+            write(end, payload, descriptors, False, sent)
+
+    return write_at_once

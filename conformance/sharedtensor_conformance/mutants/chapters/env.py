@@ -206,3 +206,16 @@ def lock_file_outlives_its_process(move_storage):
 def closes_by_the_number(is_usable):
     """A descriptor counts as what it was, whatever the program has done to it."""
     return lambda self: self.fd >= 0
+
+
+@mutant("keeper_of_the_old_user_stays", "ENV-8", replaces="names.program.current")
+def keeper_of_the_old_user_stays(current):
+    """A process that becomes another user leaves its names to the keeper it had."""
+
+    def current_of_any_user():
+        from sharedtensor.names import program
+
+        program._user = os.geteuid()
+        return current()
+
+    return current_of_any_user

@@ -428,6 +428,23 @@ def managers_have_one_place(has_keeper):
     return has_keeper_or_is_late
 
 
+@mutant("failed_start_is_final", "MGR-19", replaces="names.program.start_keeper")
+def failed_start_is_final(start_keeper):
+    """A process whose manager could not be started does not try again."""
+    failed = []
+
+    def start_once(program):
+        if failed:
+            raise failed[0]
+        try:
+            start_keeper(program)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    return start_once
+
+
 @mutant(
     "release_waits_for_the_manager",
     "MGR-18",

@@ -223,6 +223,29 @@ def second_arrival_is_private(rebuild_segment, map_segment):
     return rebuild, map_one_way
 
 
+@mutant("windows_have_31_bits", "SHARE-12", replaces="protocol.export_window")
+def windows_have_31_bits(export_window):
+    """The offset and the shape of a tensor are sent as numbers of 31 bits."""
+
+    def export(tensor):
+        dtype, offset, shape, strides = export_window(tensor)
+        mask = (1 << 31) - 1
+        return dtype, offset & mask, tuple(length & mask for length in shape), strides
+
+    return export
+
+
+@mutant("moves_two_gib", "SHARE-12", replaces="protocol.move_storage")
+def moves_two_gib(move_storage):
+    """The move copies the first 2 GiB of a storage and no more."""
+
+    def move(storage):
+        move_storage(storage)
+        storage.bytes[1 << 31 :] = 0
+
+    return move
+
+
 @mutant("tokens_come_again", "SHARE-12", "LIFE-22", replaces="segments.new_token")
 def tokens_come_again(new_token):
     """A process has twelve tokens, and takes the first again after the last.
