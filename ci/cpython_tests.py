@@ -1,6 +1,6 @@
 """Runs CPython's own tests of multiprocessing on the reference's drop-in module.
 
-    python ci/cpython_tests.py --out=docs/reports/cpython-tests.json
+    python ci/cpython_tests.py --out=docs/reports/cpython-tests-3.11.json
 
 The tests come with the interpreter (`test._test_multiprocessing`). Each class runs
 twice: on the standard library, as the baseline, and on a copy of the tests in which the
