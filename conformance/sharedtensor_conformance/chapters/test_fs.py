@@ -180,6 +180,7 @@ def test_name_goes_in_a_child_that_was_forked_without_multiprocessing(stage):
     with stage.fresh() as fresh:
         forked = fresh.owner.run(fork_one_that_shares, OWN_SEGMENT_LENGTH)
         tensor = fresh.owner.run(make_long, OWN_SEGMENT_LENGTH, 20)
+        tensor.share()
         fresh.owner.put(tensor, fresh.peer)
         before = fresh.ledger.segments()
         check(fresh.owner.run(let_it_share, forked), "the child shares a tensor")
