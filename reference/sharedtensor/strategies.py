@@ -79,7 +79,6 @@ class Segment:
         self.storages: dict[int, weakref.ref[Any]] = {}
 
     fd: int = atomic.part_of("resource.fd")
-    mapping: memory.Memory | None = atomic.part_of("resource.mapping")
     nbytes: int = atomic.part_of("resource.nbytes")
     strategy: "Strategy" = atomic.part_of("resource.strategy")
     token: str = atomic.part_of("resource.token")

@@ -19,6 +19,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from sharedtensor_conformance.chapters.confinement import refuse_call
+from sharedtensor_conformance.chapters.system_actions import become_nobody
 from sharedtensor_conformance.harness.kernel import capabilities, private_shm
 from sharedtensor_conformance.harness.kernel.private_shm import Way
 from sharedtensor_conformance.harness.kernel.user_namespace import NOBODY
@@ -106,16 +107,13 @@ def own_pid(actor: Actor) -> int:
 
 
 def change_user(actor: Actor) -> str:
-    """Become another user without privileges, for ever."""
+    """Become a user without privileges; return why that is not possible, or ""."""
     if os.getuid() == NOBODY:
         return "the suite runs as the user that this process would become"
     try:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        become_nobody()
     except OSError as error:
         return f"the suite cannot become another user: {error.strerror}"
-    capabilities.drop_all()
     return ""
 
 

@@ -104,13 +104,13 @@ def fork_one_that_shares(actor: Actor, length: int) -> Any:
 
 
 def let_it_share(actor: Actor, forked: Any) -> bool:
-    """Have it share a tensor and drop it; return whether it has done so."""
+    """Have such a child share a tensor and drop it; return whether it has."""
     forked.socket.send(b".")
     return bool(forked.socket.recv(1))
 
 
 def end_forked(actor: Actor, forked: Any) -> None:
-    """End it."""
+    """End such a child."""
     forked.socket.close()
     os.waitpid(forked.pid, 0)
 

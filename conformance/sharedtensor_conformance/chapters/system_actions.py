@@ -26,14 +26,14 @@ def has_other_user(supervisor: Supervisor) -> bool:
     if pid == 0:
         status = 1
         try:
-            _become_nobody()
+            become_nobody()
             status = 0
         finally:
             os._exit(status)  # whatever happens
     return os.waitpid(pid, 0)[1] == 0
 
 
-def _become_nobody() -> None:
+def become_nobody() -> None:
     """Become another user, without the capabilities that root alone loses by that."""
     os.setgroups([])
     os.setgid(NOBODY)
@@ -58,7 +58,7 @@ def as_nobody(supervisor: Supervisor, action: str, path: str) -> str:
     if pid == 0:
         try:
             os.chdir(supervisor.temporary)
-            _become_nobody()
+            become_nobody()
             os.write(writer, _outcome(action, path).encode())
         finally:
             os._exit(0)  # whatever happens: there is to be one supervisor

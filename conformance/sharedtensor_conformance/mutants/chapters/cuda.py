@@ -693,7 +693,7 @@ def only_makers_pickle_good_bytes(offer):
 
 @mutant("readers_of_bytes_stay", "CUDA-37", replaces="cuda.counts.CountTable.accept")
 def readers_of_bytes_stay(accept):
-    """Who reads bytes is counted twice, and gives one count back."""
+    """A process that reads bytes is counted twice, and gives one count back."""
 
     def accept_twice(table, allocation):
         accept(table, allocation)
@@ -720,7 +720,7 @@ def readers_of_bytes_do_not_count(accept):
 
 @mutant("bytes_that_are_read_again_are_copied", "CUDA-38", replaces=REBUILD)
 def bytes_that_are_read_again_are_copied(rebuild_tensor):
-    """Who reads bytes that it has read before gets memory of its own."""
+    """A process that reads the same bytes twice gets private memory the second time."""
     from sharedtensor import cuda
 
     seen = set()

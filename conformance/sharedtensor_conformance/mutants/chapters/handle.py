@@ -91,7 +91,7 @@ def bytes_hold_the_memory(is_in_a_channel):
 
 @mutant("bytes_are_read_once", "HANDLE-3", replaces="protocol.rebuild_storage")
 def bytes_are_read_once(rebuild_storage):
-    """Who reads bytes that it has read before gets memory of its own."""
+    """A process that reads the same bytes twice gets private memory the second time."""
     seen = set()
 
     def rebuild(segment, *part):

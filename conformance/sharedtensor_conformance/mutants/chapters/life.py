@@ -596,7 +596,7 @@ def wipes_what_it_sent_on_without_its_maker(export_handle, rebuild_segment):
         name, token, nbytes, where = export_handle(segment)
         maker = makers.get(token, os.getpid())
         if maker != os.getpid():
-            sent = segment.mapping, maker
+            sent = segment.resource.mapping, maker
             util.Finalize(None, wipe_if_gone, sent, exitpriority=1)
         return name, token, nbytes, (where, maker)
 
@@ -788,7 +788,7 @@ def last_part_takes_its_segment_along(find_part):
 
     def find(segment, offset):
         found = find_part(segment, offset)
-        if found is None and segment.mapping is None:
+        if found is None and segment.resource.mapping is None:
             kept.append(segment)
         return found
 

@@ -98,7 +98,7 @@ def sends_on_a_copy(export_storage, rebuild_storage):
 
     def rebuild(segment, *part):
         storage = rebuild_storage(segment, *part)
-        if segment.mapping is not None:
+        if segment.resource.mapping is not None:
             received.add(segment.token)
         return storage
 
