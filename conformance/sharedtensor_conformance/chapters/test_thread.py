@@ -593,7 +593,7 @@ def check_used_while_it_moves(tensor, length, reading, receiver, channel=""):
 @clause("THREAD-8", profiles=("share", "views"), views=("expanded",), may_corrupt=True)
 def test_tensor_can_be_used_by_another_thread_while_it_is_shared(owner, peer):
     """Both share a tensor of 36 MiB, which a thread of theirs writes and clones."""
-    for actor, other in ((owner, peer), (peer, owner)):
+    for actor, other in ((owner, peer), (peer, owner)) * MOVES:
         tensor = actor.run(make_ones, BULK_LENGTH)
         check_used_while_it_moves(tensor, BULK_LENGTH, "clone", other)
 
