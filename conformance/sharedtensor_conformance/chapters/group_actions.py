@@ -215,6 +215,11 @@ def group_pids(actor: Actor, group: Any) -> list[int]:
     return [int(pid) for pid in pids]
 
 
+def signal_process(actor: Actor, group: Any, index: int, number: int) -> None:
+    """Send a signal to one process of a group."""
+    os.kill(group_pids(actor, group)[index], number)
+
+
 def group_is_ready(actor: Actor, group: Any, count: int, timeout: float) -> bool:
     """Wait until `count` processes of a group are ready; return whether they are.
 

@@ -9,6 +9,7 @@ from sharedtensor_conformance.chapters.group_actions import (
     group_pids,
     join_group,
     let_one_fail,
+    signal_process,
     start_group,
     start_group_and_wait,
 )
@@ -28,6 +29,10 @@ class Group:
     def pids(self) -> list[int]:
         """Return their process ids."""
         return self.actor.run(group_pids, self.remote)
+
+    def signal(self, index: int, number: int) -> None:
+        """Send a signal to one of them."""
+        self.actor.run(signal_process, self.remote, index, number)
 
     def is_ready(self, count: int, timeout: float | None = None) -> bool:
         """Wait until `count` of them execute the task; return whether they do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
@@ -137,7 +138,8 @@ def add_beside(
     What is not there after `timeout` seconds raises an exception of the implementation.
 
     Returns:
-        The results, and the name and the text of the exception of each other task.
+        The results, and the name and the text of the exception of each other task; the
+        text has no address of an object, which is another one in each run.
     """
     calls = [(add_and_return, [actor.outgoing(payload)]) for payload in payloads]
     calls.insert(len(calls) // 2, (task, actor.outgoing(given)))
@@ -154,7 +156,8 @@ def add_beside(
                 except (multiprocessing.TimeoutError, TimeoutError):
                     raise
                 except Exception as error:
-                    raised.append(f"{type(error).__name__}: {error}")
+                    told = f"{type(error).__name__}: {error}"
+                    raised.append(re.sub("<[^<>]*>", "<an object>", told))
 
     actor.by_implementation(ask_for_all)
     return [actor.incoming(results), raised]

@@ -1,7 +1,6 @@
 """Chapter SPAWN: a group of processes that run the same function."""
 
 import itertools
-import os
 import signal
 from collections.abc import Sequence
 from functools import partial
@@ -281,7 +280,7 @@ def test_each_signal_is_told(owner, start_method):
         payload = [zeros(owner, 2)]
         group = group_of(owner, "wait", 2, payload, start_method)
         pids = group.pids()
-        os.kill(pids[1], ending)
+        group.signal(1, ending)
         told = group.join()
         check_join_error(told, "ProcessExitedException")
         check.equal(told["error_index"], 1, "it names the index")
@@ -313,11 +312,11 @@ def check_interrupt_reported(owner: Any, method: str, within: float) -> None:
         pids = group.pids()
         check(group.is_ready(2), "both have begun")
         if task == "wait":
-            os.kill(pids[1], signal.SIGINT)
+            group.signal(1, signal.SIGINT)
         told = group.join(within)
-        if left := [pid for pid in pids if is_running(pid)]:
-            for pid in left:
-                os.kill(pid, signal.SIGKILL)
+        if left := [index for index, pid in enumerate(pids) if is_running(pid)]:
+            for index in left:
+                group.signal(index, signal.SIGKILL)
             group.join(within)  # so that no process of the group is left
         check_join_error(told, "ProcessExitedException", error_index=1, exit_code=-2)
         check.equal(told["signal_name"], "SIGINT", f"and the signal's name ({task})")
@@ -518,8 +517,9 @@ def test_join_is_bounded_though_processes_end(owner, start_method):
     joined = group.join(2 * END_INTERVAL)
     check.equal(joined, False, "joining says that some run")
     check(is_running(pids[-1]), "and the last one does")
-    for pid in filter(is_running, pids):
-        os.kill(pid, signal.SIGKILL)
+    for index, pid in enumerate(pids):
+        if is_running(pid):
+            group.signal(index, signal.SIGKILL)
     group.join()
 
 
@@ -536,7 +536,7 @@ def test_time_of_a_join_does_not_begin_anew_when_a_process_ends(owner, start_met
     )
     check(not is_running(pids[0]), "the first one has ended")
     check(is_running(pids[1]), "and the second one has not")
-    os.kill(pids[1], signal.SIGKILL)
+    group.signal(1, signal.SIGKILL)
     group.join()
 
 
@@ -549,8 +549,8 @@ def test_join_is_bounded(owner, start_method):
     for timeout in (SHORT_TIMEOUT, 0, 0.0, SHORT_TIMEOUT / 1000):
         check.equal(group.join(timeout), False, f"join({timeout}) says they run")
         check(all(map(is_running, pids)), "and they do")
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+    for index in range(2):
+        group.signal(index, signal.SIGKILL)
     told = group.join()
     check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
 

@@ -23,7 +23,7 @@ from sharedtensor_conformance.reproduce.sources import Unreplayable
 
 Event = dict[str, Any]
 
-MAX_EVENTS = 5000
+MAX_EVENTS = 10_000
 MAX_VALUE = 300
 """The maximum length of an answer that is written out; of a longer one, its digest."""
 
@@ -72,8 +72,10 @@ class Regular(list[Any]):
         whole = super().__repr__()
         if len(self) < MIN_REGULAR:
             return whole
-        name = whole[1:].partition("[0]")[0]
-        if whole[1:-1] == ", ".join(f"{name}[{n}]" for n in range(len(self))):
+        name, is_item, _ = whole[1:].partition("[0]")
+        if is_item and whole[1:-1] == ", ".join(
+            f"{name}[{n}]" for n in range(len(self))
+        ):
             return f"{name}[:{len(self)}]"
         if not {type(item) for item in self} <= {int, float}:
             return whole
@@ -129,6 +131,8 @@ class Steps:
         polls: dict[str, Event] = {}
         for number, event in enumerate(self.events):
             self.lines += self._begun.pop(number, [])
+            if self._growth and number == self._growth[0]:
+                self.lines.append(f"before = {self._growth[1]}")
             if event["waiting"]:
                 asked = str([event["process"], event.get("do"), event.get("given")])
                 polls[asked] = event
@@ -166,8 +170,6 @@ class Steps:
 
     def _write(self, number: int, event: Event) -> None:
         who = _variable(event["process"])
-        if self._growth and number == self._growth[0]:
-            self.lines.append(f"before = {self._growth[1]}")
         match event["kind"]:
             case "system":
                 self.lines.append(self._change(event))
