@@ -104,7 +104,7 @@ class RecordingLibrary:
         self.runtime = runtime
 
     def cuDeviceGet(self, device, index):
-        device._obj.value = index
+        device._obj.value = index.value
         return 0
 
     def cuDevicePrimaryCtxRetain(self, context, device):

@@ -161,8 +161,9 @@ def test_many_tensors_in_one_allocation_cost_one_descriptor(
 def test_message_that_is_not_received_leaves_nothing(owner, channel, stage, device):
     """A message is refused, one is lost with its channel, and a sender is killed."""
     warm_up(owner)
-    bad = owner.run(unpicklable)
-    before, used = stage.holdings(owner), memory_used(owner)
+    used = memory_used(owner)
+    bad, child = owner.run(unpicklable), owner.start_peer()
+    before = stage.holdings(owner)
     with virtual_memory(owner):
         refused, lost = (make_with_block(owner, [n]) for n in (1.5, 2.5))
         opened = owner.open_channel(channel)
@@ -171,7 +172,6 @@ def test_message_that_is_not_received_leaves_nothing(owner, channel, stage, devi
         opened.use(owner, Channel.close)
         opened.drop(owner)
         drop_all(refused + lost)
-    child = owner.start_peer()
     with virtual_memory(child):
         sent = make_with_block(child, [3.5])
         child.put(sent, owner, channel)

@@ -14,9 +14,9 @@ from typing import Any
 
 from .errors import DeviceError
 
-DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-READ_AND_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-_PINNED = _DEVICE = 1  # CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
+# The values of CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE,
+# CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR and CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
+PINNED, DEVICE, DESCRIPTOR, READ_AND_WRITE = 1, 1, 1, 3
 
 
 class CudaLibraryError(DeviceError):
@@ -34,7 +34,9 @@ def library() -> Any:
 
 
 def _call(loaded: Any, function: str, *arguments: Any) -> None:
-    status = getattr(loaded, function)(*arguments)
+    """Call a function; integers go as 64 bits, of which it takes what it needs."""
+    words = [ctypes.c_uint64(one) if type(one) is int else one for one in arguments]
+    status = getattr(loaded, function)(*words)
     if status:
         error = CudaLibraryError(f"{function} failed with CUDA error {status}")
         error.status = status
@@ -45,7 +47,7 @@ def address_range(pointer: int) -> tuple[int, int]:
     """Return base and size of the memory in which a pointer of this process lies."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     out = (ctypes.byref(base), ctypes.byref(size))
-    _call(library(), "cuMemGetAddressRange_v2", *out, ctypes.c_uint64(pointer))
+    _call(library(), "cuMemGetAddressRange_v2", *out, pointer)
     return base.value, size.value
 
 
@@ -75,99 +77,68 @@ def pop_context() -> None:
     _call(library(), "cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
-# Virtual memory: physical memory has a handle, and is there while it is mapped as well
-
-
-class _Location(ctypes.Structure):
-    """CUmemLocation."""
-
-    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
-
-
-class _Properties(ctypes.Structure):
-    """CUmemAllocationProp."""
-
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("handle_types", ctypes.c_int),
-        ("location", _Location),
-        ("win32", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-    )
-
-
-class _Access(ctypes.Structure):
-    """CUmemAccessDesc."""
-
-    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+# Virtual memory: it is there while it is mapped, also when its handle was released
 
 
 def _properties(index: int, handle_types: int) -> Any:
-    location = _Location(_DEVICE, index)
-    return ctypes.byref(_Properties(_PINNED, handle_types, location))
+    """Return CUmemAllocationProp: type, handle types, location; the rest is 0."""
+    return ctypes.byref((ctypes.c_int * 8)(PINNED, handle_types, DEVICE, index))
 
 
 def granularity(index: int, handle_types: int) -> int:
-    """Return of what the sizes of physical memory on a device are multiples."""
-    found = ctypes.c_size_t()
-    out = (ctypes.byref(found), _properties(index, handle_types), 0)
-    _call(library(), "cuMemGetAllocationGranularity", *out)
+    """Return of what the sizes of memory on a device are multiples."""
+    found, wanted = ctypes.c_size_t(), _properties(index, handle_types)
+    out = ctypes.byref(found)
+    _call(library(), "cuMemGetAllocationGranularity", out, wanted, 0)
     return found.value
 
 
-def create(index: int, size: int, handle_types: int) -> int:
-    """Make physical memory on a device and return its handle."""
-    handle = ctypes.c_uint64()
-    size_of, flags = ctypes.c_size_t(size), ctypes.c_uint64(0)
-    wanted = _properties(index, handle_types)
-    _call(library(), "cuMemCreate", ctypes.byref(handle), size_of, wanted, flags)
+def create(index: int, handle_types: int, size: int) -> int:
+    """Make memory on a device and return its handle."""
+    handle, wanted = ctypes.c_uint64(), _properties(index, handle_types)
+    _call(library(), "cuMemCreate", ctypes.byref(handle), size, wanted, 0)
     return handle.value
 
 
 def import_descriptor(fd: int) -> int:
-    """Return a handle of the physical memory to which a descriptor leads."""
+    """Return a handle of the memory to which a descriptor leads."""
     handle = ctypes.c_uint64()
-    out = (ctypes.byref(handle), ctypes.c_void_p(fd), DESCRIPTOR)
-    _call(library(), "cuMemImportFromShareableHandle", *out)
+    out = ctypes.byref(handle)
+    _call(library(), "cuMemImportFromShareableHandle", out, fd, DESCRIPTOR)
     return handle.value
 
 
 def release(handle: int) -> None:
-    """Give back a handle; the memory stays while it is mapped or a descriptor is."""
-    _call(library(), "cuMemRelease", ctypes.c_uint64(handle))
+    """Give a handle back."""
+    _call(library(), "cuMemRelease", handle)
 
 
 def export(address: int) -> int:
     """Return a new descriptor that leads to the memory that is mapped at an address."""
     handle, fd = ctypes.c_uint64(), ctypes.c_int(-1)
-    place = ctypes.byref(handle), ctypes.c_void_p(address)
-    _call(library(), "cuMemRetainAllocationHandle", *place)
+    _call(library(), "cuMemRetainAllocationHandle", ctypes.byref(handle), address)
     try:
-        what = (ctypes.byref(fd), handle, DESCRIPTOR, ctypes.c_uint64(0))
-        _call(library(), "cuMemExportToShareableHandle", *what)
+        out = ctypes.byref(fd)
+        _call(library(), "cuMemExportToShareableHandle", out, handle, DESCRIPTOR, 0)
     finally:
         release(handle.value)
     return fd.value
 
 
 def map_handles(index: int, handles: Sequence[int], sizes: Sequence[int]) -> int:
-    """Map physical memory side by side, for a device; return where it begins."""
-    base, total = ctypes.c_uint64(), ctypes.c_size_t(sum(sizes))
-    zero, flags = ctypes.c_uint64(0), ctypes.c_uint64(0)
-    out = (ctypes.byref(base), total, ctypes.c_size_t(0), zero, flags)
-    _call(library(), "cuMemAddressReserve", *out)
+    """Map memory side by side, for its device; return where it begins."""
+    base, total = ctypes.c_uint64(), sum(sizes)
+    _call(library(), "cuMemAddressReserve", ctypes.byref(base), total, 0, 0, 0)
     mapped: list[int] = []
     try:
         for handle, size in zip(handles, sizes, strict=True):
-            at = ctypes.c_uint64(base.value + sum(mapped))
-            what = (ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_uint64(handle))
-            _call(library(), "cuMemMap", at, *what, flags)
+            at = base.value + sum(mapped)
+            _call(library(), "cuMemMap", at, size, 0, handle, 0)
             mapped.append(size)
-        access = ctypes.byref(_Access(_Location(_DEVICE, index), READ_AND_WRITE))
-        one = ctypes.c_size_t(1)
-        _call(library(), "cuMemSetAccess", base, total, access, one)
+        access = ctypes.byref((ctypes.c_int * 3)(DEVICE, index, READ_AND_WRITE))
+        _call(library(), "cuMemSetAccess", base.value, total, access, 1)
     except BaseException:
-        unmap(base.value, mapped, total.value)
+        unmap(base.value, mapped, total)
         raise
     return base.value
 
@@ -176,7 +147,6 @@ def unmap(base: int, mapped: Sequence[int], reserved: int) -> None:
     """Unmap what is mapped from a base on, and free the addresses."""
     at = base
     for size in mapped:
-        _call(library(), "cuMemUnmap", ctypes.c_uint64(at), ctypes.c_size_t(size))
+        _call(library(), "cuMemUnmap", at, size)
         at += size
-    size_of = ctypes.c_size_t(reserved)
-    _call(library(), "cuMemAddressFree", ctypes.c_uint64(base), size_of)
+    _call(library(), "cuMemAddressFree", base, reserved)

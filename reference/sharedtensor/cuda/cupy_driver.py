@@ -320,7 +320,7 @@ class CupyDriver(Driver):
         if not sizes or min(sizes) <= 0:
             raise DeviceError(f"Virtual memory needs sizes from 1 byte on: {sizes}.")
         kind = cuda_library.DESCRIPTOR if is_exportable else 0
-        make = functools.partial(cuda_library.create, self._index, handle_types=kind)
+        make = functools.partial(cuda_library.create, self._index, kind)
         with self.current():
             try:
                 unit = cuda_library.granularity(self._index, kind)
