@@ -27,6 +27,7 @@ from .errors import (
     ResourceError,
     SharedTensorError,
     StrategyError,
+    ThreadError,
 )
 from .nn import Module, Parameter
 from .protocol import get_sharing_strategy, set_sharing_strategy
@@ -61,6 +62,7 @@ __all__ = [
     "SharedTensorError",
     "Storage",
     "StrategyError",
+    "ThreadError",
     "Tensor",
     "arange",
     "empty",

@@ -46,6 +46,10 @@ class ManagerError(SharedTensorError, RuntimeError):
     """The manager of the names under `file_system` cannot be started."""
 
 
+class ThreadError(SharedTensorError, RuntimeError):
+    """The thread that writes to a queue cannot be started."""
+
+
 class ResourceError(SharedTensorError, OSError):
     """The system has run out of descriptors, memory or mappings.
 

@@ -114,7 +114,7 @@ def test_put_that_cannot_start_a_thread_is_refused_and_later_ones_arrive(
 ):
     queue = getattr(fork, kind)()
     accepted = put_until_it_is_refused(queue)
-    with pytest.raises(RuntimeError, match="thread"):
+    with pytest.raises(sharedtensor.ThreadError, match="ulimit -u"):
         queue.put("refused, too")
     threading.stack_size(0)
     for number in range(accepted, accepted + 3):

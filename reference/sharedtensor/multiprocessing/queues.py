@@ -19,7 +19,7 @@ from multiprocessing import queues, synchronize, util
 from typing import Any, ClassVar
 
 from .. import atomic, protocol
-from ..errors import pass_on
+from ..errors import ThreadError, pass_on
 from ..transport import Outbox
 from .connection import Connection, Pipe
 
@@ -262,7 +262,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 [self._buffer, self._notempty],
                 exitpriority=10,
             )
-            thread.start()
+            _start(thread)
             self._thread = thread
         except BaseException:
             # It may run, or be about to. It waits for the lock, which is held here. A
@@ -275,6 +275,20 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                     made.cancel()
             self._jointhread = self._close = self._thread = None
             raise
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start the thread of a queue. Raises `ThreadError` if it cannot be started."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if "new thread" not in str(error):  # it is that of a signal handler
+            raise
+        raise ThreadError(
+            f"The thread that writes to a queue cannot be started: {error}. Raise the "
+            "limit of processes (ulimit -u, or pids.max of the control group), or use "
+            "a SimpleQueue, which needs no thread."
+        ) from error
 
 
 class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
