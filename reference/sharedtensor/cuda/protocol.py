@@ -72,7 +72,7 @@ def allocate(state: DeviceState, nbytes: int) -> DeviceStorage:
 
 def allocate_storage(state: DeviceState, nbytes: int) -> DeviceStorage:
     """Return the storage of new memory."""
-    base = allocate_or_collect(state, nbytes)
+    base = allocate_or_collect(state, state.driver.allocate, nbytes)
     return refer_to(state, state.add_own(base, nbytes))
 
 
@@ -88,20 +88,13 @@ def duplicate(storage: DeviceStorage) -> DeviceStorage:
     return made
 
 
-def allocate_or_collect(state: DeviceState, nbytes: int) -> int:
-    """Return the base of new memory; collect before it is short. Clause CUDA-26.
+def allocate_or_collect(
+    state: DeviceState, allocate: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """Return what a driver allocates; collect before memory is short. Clause CUDA-26.
 
     Raises OutOfDeviceMemoryError.
     """
-    return collect_if_short(state, state.driver.allocate, nbytes)
-
-
-def collect_if_short(
-    state: DeviceState,
-    allocate: Callable[[*Arguments], Result],
-    *arguments: *Arguments,
-) -> Result:
-    """Call a function that allocates, and once more after a collection if need be."""
     try:
         return allocate(*arguments)
     except OutOfDeviceMemoryError:

@@ -274,7 +274,8 @@ def virtual_block(
     The sizes are rounded up to what the device takes. What is not exportable cannot be
     sent. Raises what `empty_block` raises.
     """
-    return virtual.allocate(device_state(device), sizes, is_exportable)
+    state = device_state(device)
+    return state.use(virtual.allocate, state, sizes, is_exportable)
 
 
 def carve(

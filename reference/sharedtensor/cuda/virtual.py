@@ -32,16 +32,12 @@ from .state import (
 def allocate(
     state: DeviceState, sizes: Sequence[int], is_exportable: bool
 ) -> DeviceStorage:
-    """Map new physical memory; raises OutOfDeviceMemoryError, ForkError."""
-    return state.use(map_new, state, sizes, is_exportable)
+    """Return the storage of new memory, under a name that no other has.
 
-
-def map_new(
-    state: DeviceState, sizes: Sequence[int], is_exportable: bool
-) -> DeviceStorage:
-    """Return the storage of new memory, under a name that no other has."""
-    map_pieces = state.driver.map_new
-    base, pieces = protocol.collect_if_short(state, map_pieces, sizes, is_exportable)
+    Its caller uses the device. Raises OutOfDeviceMemoryError.
+    """
+    make = state.driver.map_new
+    base, pieces = protocol.allocate_or_collect(state, make, sizes, is_exportable)
     return remember(state, base, pieces, (secrets.token_bytes(TOKEN_BYTES), 0))
 
 

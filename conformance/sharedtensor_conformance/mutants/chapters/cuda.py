@@ -492,7 +492,7 @@ def frees_without_waiting(free_allocation):
 )
 def gives_up_without_collecting(allocate_or_collect):
     """An allocation for which there is no room fails at once."""
-    return lambda state, nbytes: state.driver.allocate(nbytes)
+    return lambda state, allocate, *arguments: allocate(*arguments)
 
 
 @mutant(
@@ -870,7 +870,7 @@ def copies_what_cannot_be_exported(reduce_storage):
             return reduce_storage(storage)
         except DeviceHandleError:
             state, nbytes = storage.state, storage.nbytes
-            made = virtual.allocate(state, [nbytes], True)
+            made = state.use(virtual.allocate, state, [nbytes], True)
             content = state.use(state.driver.copy_to_host, storage.data_ptr(), nbytes)
             state.use(state.driver.copy_to_device, made.data_ptr(), content)
             return reduce_storage(made)
@@ -947,22 +947,3 @@ def maps_each_message_anew(find_or_map):
         return find_or_map(state, message, owned)
 
     return map_anew
-
-
-@mutant(
-    "gives_up_virtual_memory_without_collecting",
-    "CUDA-26",
-    replaces="cuda.virtual.map_new",
-)
-def gives_up_virtual_memory_without_collecting(map_new):
-    """Virtual memory for which there is no room is refused at once."""
-    from sharedtensor.cuda import protocol
-
-    def map_at_once(state, sizes, is_exportable):
-        collect, protocol.free_uncounted = protocol.free_uncounted, lambda state: None
-        try:
-            return map_new(state, sizes, is_exportable)
-        finally:
-            protocol.free_uncounted = collect
-
-    return map_at_once

@@ -220,8 +220,8 @@ class SimulatedMemory:
     def release_unreferenced(self) -> None:
         """Release the virtual memory that no process and no descriptor has."""
         made = (self.allocations["serial"] != 0) & (self.allocations["maker"] < 0)
-        for index in np.flatnonzero(made & ~self.opens.any(axis=1)).tolist():
-            if not is_locked(self.file.fd, index):
+        for index in np.flatnonzero(made).tolist():
+            if not self.opens[index].any() and not is_locked(self.file.fd, index):
                 self.release(index)
 
     def free_bytes(self) -> int:
