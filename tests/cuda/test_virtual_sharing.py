@@ -9,10 +9,13 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 import sharedtensor.multiprocessing as mp
 from cuda_peers import Peer, drop, give, keep, load, read
-from sharedtensor import cuda
+from sharedtensor import cuda, protocol
+from sharedtensor.cuda import virtual
 from sharedtensor.cuda.devices import device_state
 from sharedtensor.cuda.errors import DeviceHandleError, OutOfDeviceMemoryError
 from sharedtensor.cuda.simulated import GRANULARITY
+from sharedtensor.cuda.state import VirtualMessage
+from sharedtensor.errors import DescriptorError
 
 pytestmark = pytest.mark.usefixtures("all_given_back")
 
@@ -71,6 +74,7 @@ def test_a_process_gets_it_as_an_argument(module, method):
     ours, theirs = context.Pipe()
     process = context.Process(target=child, args=([tensor, tensor[1:]], theirs))
     process.start()
+    theirs.close()
     assert ours.recv() == ([1, 9, 3, 4], True)
     process.join()
     assert tensor.tolist() == [1, 9, 3, 4]
@@ -98,6 +102,50 @@ def test_descriptors_of_other_memory_are_refused():
     owned = driver.export_mapped(block.data_ptr())
     with pytest.raises(DeviceHandleError, match="that have other sizes"):
         driver.map_received([each.fd for each in owned], [GRANULARITY])
+
+
+def test_a_descriptor_that_the_program_has_closed_is_not_closed_again():
+    """What it opens in its place has the same number."""
+    message = protocol.pack_message(across([1, 2]))
+    for fd in message.descriptors:
+        os.close(fd)
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in message.descriptors]
+    assert sorted(opened) == sorted(message.descriptors)
+    with pytest.raises(DescriptorError):
+        message.verify()
+    message.clear()
+    for fd in opened:
+        os.close(fd)
+
+
+_held_to_the_end = []
+
+
+def write_to_the_end(held, name):
+    """Leave a write pending, on a tensor that this process holds until it exits."""
+    held[name].write(1, 5)
+    _held_to_the_end.append(held[name])
+
+
+def test_what_a_process_has_written_is_there_when_it_has_exited(new_peer):
+    tensor = across([1, 2])
+    new_peer.call(keep, "x", tensor)
+    new_peer.call(write_to_the_end, "x")
+    assert tensor.tolist() == [1, 2]
+    new_peer.end()
+    assert tensor.tolist() == [1, 5]
+
+
+def test_an_error_of_a_receive_that_is_kept_keeps_no_descriptor():
+    state, block = device_state("sim:0"), cuda.virtual_block(1)
+    owned = state.driver.export_mapped(block.data_ptr())
+    before = len(os.listdir("/proc/self/fd"))
+    handles = [(os.getpid(), each.fd) for each in owned]
+    forged = VirtualMessage((bytes(16), 0), [1], handles)
+    with pytest.raises(DeviceHandleError) as kept:
+        virtual.receive(state, forged)
+    assert kept.value.__traceback__ is not None
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def make_and_wait(held):
