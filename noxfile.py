@@ -260,11 +260,13 @@ def causes(session: nox.Session, impl: str) -> None:
 
 
 @nox.session(python="3.11")
-def programs_torch(session: nox.Session) -> None:
-    """Deviations of torch as programs: what was shown, shows (15 minutes)."""
-    session.install(TORCH, "numpy", "-e", ".[conformance,dev]")
-    session.run("pytest", "-q", "tests/reproduce/test_torch.py")
-    reports = ("docs/reports/torch.jsonl", "docs/reports/programs/torch.json")
+@nox.parametrize("impl", WITH_CAUSES, ids=WITH_CAUSES)
+def programs(session: nox.Session, impl: str) -> None:
+    """Deviations of a library as programs: what was shown, shows (15 minutes)."""
+    session.install(*JUDGED[impl], "-e", ".[conformance,dev]")
+    if impl == "torch":
+        session.run("pytest", "-q", "tests/reproduce/test_torch.py")
+    reports = (f"docs/reports/{impl}.jsonl", f"docs/reports/programs/{impl}.json")
     jobs = f"--jobs={2 * int(WORKERS)}"
     session.run("python", "ci/run_programs.py", *reports, jobs, *session.posargs)
 

@@ -52,6 +52,11 @@ ADAPTER_CHANGES = {
         frozenset({"versions"}),
         "'forge_version' has a parameter for the fields of the other version's handle",
     ),
+    6: ContractChange(
+        frozenset({"modules"}),
+        "the profile 'modules' has 'add_parameter', and 'add_buffer' has a parameter "
+        "for whether the buffer is in the 'state_dict'",
+    ),
 }
 """The versions of the contract after the first one.
 
@@ -397,8 +402,13 @@ class ModuleOperations(Protocol):
     def make_module(self, parameters: dict[str, list[float]]) -> Any:
         """Return a module with one-dimensional float32 parameters of these names."""
 
-    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
-        """Add a one-dimensional float32 buffer to the module and its ``state_dict``."""
+    def add_parameter(self, module: Any, name: str, tensor: Tensor) -> None:
+        """Add a parameter over the memory of the tensor, which may be a view."""
+
+    def add_buffer(
+        self, module: Any, name: str, values: list[float], persistent: bool
+    ) -> None:
+        """Add a one-dimensional float32 buffer, to ``state_dict`` if persistent."""
 
     def buffers(self, module: Any) -> dict[str, Tensor]:
         """Return the module's own buffers by name, the same objects each time."""

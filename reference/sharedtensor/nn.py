@@ -33,9 +33,10 @@ class Module:
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
     _modules: dict[str, Any]
+    _unsaved: set[str]
 
     def __init__(self) -> None:
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _unsaved=set())
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_parameters" not in self.__dict__:
@@ -72,10 +73,13 @@ class Module:
                 return
         super().__delattr__(name)
 
-    def register_buffer(self, name: str, value: Tensor) -> None:
-        """Add a tensor that is part of the state and is not trained."""
+    def register_buffer(
+        self, name: str, value: Tensor, persistent: bool = True
+    ) -> None:
+        """Add a tensor that is not trained; `state_dict` has it if it is persistent."""
         self.__dict__.pop(name, None)
         self._buffers[name] = value
+        (self._unsaved.discard if persistent else self._unsaved.add)(name)
 
     def forward(self, *inputs: Any) -> Any:
         """Compute the module's result; subclasses define it."""
@@ -85,11 +89,14 @@ class Module:
         """Compute the module's result by way of `forward`."""
         return self.forward(*inputs)
 
-    def _tensors(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    def _tensors(
+        self, kind: str, prefix: str = "", *, saved: bool = False
+    ) -> Iterator[tuple[str, Any]]:
         for name, value in self.__dict__[kind].items():
-            yield prefix + name, value
+            if not (saved and name in self._unsaved):
+                yield prefix + name, value
         for name, module in self._modules.items():
-            yield from module._tensors(kind, f"{prefix}{name}.")
+            yield from module._tensors(kind, f"{prefix}{name}.", saved=saved)
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Each parameter once, under its first name: tied ones are one parameter."""
@@ -108,8 +115,9 @@ class Module:
         return self._tensors("_buffers")
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Detached views of all parameters and buffers, by name. Clause TRAIN-2."""
-        named = [*self._tensors("_parameters"), *self._tensors("_buffers")]
+        """Detached views of parameters and persistent buffers. Clause TRAIN-2."""
+        kinds = "_parameters", "_buffers"
+        named = (each for kind in kinds for each in self._tensors(kind, saved=True))
         return {name: value.detach() for name, value in named}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -45,11 +45,11 @@ def test_adapter_is_accepted_where_nothing_that_it_claims_has_changed(version):
     [(n, one) for n, new in ADAPTER_CHANGES.items() for one in sorted(new.profiles)],
 )
 def test_adapter_is_told_what_has_changed_in_what_it_claims(number, profile):
-    (problem,) = problems(number - 1, profile)
+    problem, *later = problems(number - 1, profile)
     assert f"for version {number - 1} of the contract" in problem
     assert f"since version {number} {ADAPTER_CHANGES[number].text}" in problem
     assert f"set adapter_version={ADAPTER_VERSION}" in problem
-    assert problems(number, profile) == []
+    assert len(problems(number, profile)) == len(later)
 
 
 @pytest.mark.parametrize("version", [0, ADAPTER_VERSION + 1])

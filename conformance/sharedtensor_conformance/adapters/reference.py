@@ -159,9 +159,16 @@ class ReferenceOperations(TorchLike):
             setattr(module, name, self.library.Parameter(data))
         return module
 
-    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+    def add_parameter(self, module: Any, name: str, tensor: Tensor) -> None:
+        """Assign a parameter to the module."""
+        setattr(module, name, self.library.Parameter(tensor))
+
+    def add_buffer(
+        self, module: Any, name: str, values: list[float], persistent: bool
+    ) -> None:
         """Call ``register_buffer()``."""
-        module.register_buffer(name, self.library.tensor(values, dtype="float32"))
+        data = self.library.tensor(values, dtype="float32")
+        module.register_buffer(name, data, persistent)
 
     def buffers(self, module: Any) -> dict[str, Tensor]:
         """Return the ``named_buffers()``."""

@@ -188,11 +188,16 @@ class TorchOperations(TorchLike):
             module.register_parameter(name, self.torch.nn.Parameter(data))
         return module
 
-    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+    def add_parameter(self, module: Any, name: str, tensor: Tensor) -> None:
+        """Call ``register_parameter()``."""
+        module.register_parameter(name, self.torch.nn.Parameter(tensor))
+
+    def add_buffer(
+        self, module: Any, name: str, values: list[float], persistent: bool
+    ) -> None:
         """Call ``register_buffer()``."""
-        module.register_buffer(
-            name, self.torch.tensor(values, dtype=self.torch.float32)
-        )
+        data = self.torch.tensor(values, dtype=self.torch.float32)
+        module.register_buffer(name, data, persistent=persistent)
 
     def buffers(self, module: Any) -> dict[str, Tensor]:
         """Return the ``named_buffers()``."""

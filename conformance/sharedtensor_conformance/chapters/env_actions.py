@@ -13,6 +13,7 @@ import gc
 import os
 import platform
 import resource
+import stat
 import tempfile
 from contextlib import suppress
 from multiprocessing import resource_tracker
@@ -42,17 +43,17 @@ def replace_descriptors(actor: Actor, values: list[int]) -> dict[str, Any]:
     Then send the tensor again, and another one, and drop all.
 
     Returns:
-        ``values`` of the tensor afterwards, ``wrong`` values that arrived, and the
-        numbers of files that are ``broken``: closed, replaced or written to.
+        ``values`` of the tensor afterwards, ``wrong`` values that arrived, and for each
+        file that is ``broken``, closed, replaced or written to, in what place it was.
     """
     ends = actor.operations.multiprocessing.Pipe()
     before = _descriptors()
     made = [actor.call("make", values, (len(values),), "int32")]
     made.append(_through(actor, ends, made[0]))
-    opened = _descriptors() - before
+    opened = {number: _kind(number) for number in _descriptors() - before}
     for number in opened:
         os.close(number)
-    content = _files_in_place_of(opened)
+    content = _files_in_place_of(set(opened))
     wrong = []
     for sent in (actor.call("make", values, (len(values),), "int32"), made[0]):
         with contextlib.suppress(Exception):
@@ -67,7 +68,8 @@ def replace_descriptors(actor: Actor, values: list[int]) -> dict[str, Any]:
     broken = [each for each, text in content.items() if _content(each) != text]
     for number in content.keys() - broken:
         os.close(number)
-    return {"values": found, "wrong": wrong, "broken": broken}
+    places = sorted(opened.get(number, "of none") for number in broken)
+    return {"values": found, "wrong": wrong, "broken": places}
 
 
 def _files_in_place_of(numbers: set[int]) -> dict[int, bytes]:
@@ -84,6 +86,12 @@ def _files_in_place_of(numbers: set[int]) -> dict[int, bytes]:
 def _descriptors() -> set[int]:
     numbers = map(int, os.listdir("/proc/self/fd"))
     return {each for each in numbers if os.path.exists(f"/proc/self/fd/{each}")}
+
+
+def _kind(number: int) -> str:
+    """Return of what kind an open descriptor is; numbers differ from run to run."""
+    is_socket = stat.S_ISSOCK(os.fstat(number).st_mode)
+    return "of a socket" if is_socket else "of a file"
 
 
 def _through(actor: Actor, ends: Any, tensor: Any) -> Any:

@@ -29,8 +29,8 @@ def exhausted(actor: ActorProxy, what: str, spare: int = 0) -> Iterator[None]:
     """Leave the process only `spare` more of a resource during the block.
 
     `what` is ``"descriptors"`` or ``"mappings"`` (an even number of them);
-    ``"memory"``, bytes by which its address space may grow; or ``"file_size"``,
-    bytes that a file may have.
+    ``"memory"``, bytes by which its address space may grow; ``"file_size"``, bytes that
+    a file may have; or ``"threads"``, none.
 
     Raises:
         NotRun: others have too many descriptors in flight.

@@ -17,6 +17,7 @@ import re
 import resource
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +26,7 @@ from typing import Any
 
 from sharedtensor_conformance.harness.remote.actor import Actor
 
-Restore = Callable[[], None]
+Restore = Callable[[], object]
 """A function that returns everything that was taken."""
 
 MEMORY_FILE = Path("/proc/meminfo")
@@ -38,6 +39,9 @@ MAX_EXHAUSTED_MAPPINGS = 1 << 20
 LOW_LIMIT = 512
 """The limit of open files of a process that has few of them: half of the usual one."""
 
+NO_STACK = 1 << 52
+"""A size in bytes for stacks that no address space has room for."""
+
 _SPARE_OBJECTS = 20_000
 _PROT_NONE, _PROT_READ = 0, mmap.PROT_READ  # mmap(2)
 
@@ -47,9 +51,9 @@ def exhaust(actor: Actor, what: str, spare: int) -> Any:
 
     Args:
         actor: the process.
-        what: ``descriptors``, ``mappings``, ``memory`` or ``file_size``.
-        spare: the units that are left; bytes for the last two. For ``mappings`` it has
-            to be even.
+        what: ``descriptors``, ``mappings``, ``memory``, ``file_size`` or ``threads``.
+        spare: the units that are left; bytes for memory and files. For ``mappings`` it
+            has to be even, for ``threads`` 0.
     """
     spare_objects = _spare_objects()
     give_back: Restore = {
@@ -57,6 +61,7 @@ def exhaust(actor: Actor, what: str, spare: int) -> Any:
         "mappings": _exhaust_mappings,
         "memory": _exhaust_memory,
         "file_size": _limit_file_size,
+        "threads": _refuse_threads,
     }[what](spare)
 
     def undo() -> None:
@@ -152,6 +157,12 @@ def _limit_file_size(spare: int) -> Restore:
     """Limit files to `spare` bytes; a larger file causes an error and no signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Python's own setting
     return _lower_limit(resource.RLIMIT_FSIZE, spare)
+
+
+def _refuse_threads(spare: int) -> Restore:
+    """Let the kernel refuse each new thread, since its stack finds no room."""
+    before = threading.stack_size(NO_STACK)
+    return lambda: threading.stack_size(before)
 
 
 def _exhaust_mappings(spare: int) -> Restore:

@@ -959,7 +959,8 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
     child = owner.start_peer(arguments=channel)
     sizes = sorted({0, *(power + step for power in POWERS for step in OFFSETS)})
     for number, form in enumerate(FORMS):
-        part = sizes if form == "bytes" else [*sizes[number : 60 : len(FORMS)], 65_536]
+        some = [0, *sizes[number : 60 : len(FORMS)], 65_536]
+        part = sizes if form == "bytes" else some
         waiting = child.start(get_bytes_of_sizes, channel, part)
         owner.run(put_bytes_of_sizes, channel, part, form)
         check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")

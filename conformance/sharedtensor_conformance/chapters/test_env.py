@@ -426,7 +426,7 @@ def test_program_that_closes_descriptors_keeps_its_own_files(stage):
             found = actor.run(replace_descriptors, values)
             check.equal(found["values"], values, "the tensor has its values")
             check.equal(found["wrong"], [], "what arrives has its values")
-            sentence = "no file of the program is closed, replaced or written to"
+            sentence = "no file of the program is closed or written to in the place"
             check.equal(found["broken"], [], sentence)
 
 

@@ -7,6 +7,9 @@ succeeds at the first attempt, and then the result must be right.
 
 from itertools import product
 
+import pytest
+
+from sharedtensor_conformance.chapters.chan_actions import finish_tasks
 from sharedtensor_conformance.chapters.exhaustion import exhausted, interrupted
 from sharedtensor_conformance.chapters.exhaustion_actions import (
     MAX_EXHAUSTED_MAPPINGS,
@@ -565,6 +568,9 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
 TEXT_SIZES = (0, 60_000)
 """The number of bytes beside a tensor: none, and more than fit into one packet."""
 
+TEXT = "x" * 1000
+"""What is beside each tensor, so that some of such messages fill a pipe."""
+
 
 @clause("FAIL-1", prefers="fork", channels=("queue",))
 def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
@@ -598,6 +604,55 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
                 for _ in (0,) * (1 if refused else 2):
                     channel.use(child, Channel.task_done)
                 channel.use(owner, Channel.join)
+
+
+MOST_PUT = {
+    "joinable_queue_of_three": 3,
+    "queue": 100,
+    "queue_of_many": 100,
+    "queue_of_one": 1,
+}
+"""How many messages are put on a queue of each kind, at most what it takes."""
+
+
+@clause("FAIL-12", prefers="fork", channels=("queue",))
+@pytest.mark.parametrize("kind", MOST_PUT)
+def test_put_on_a_queue_without_threads_works_or_is_refused(owner, kind):
+    """The owner puts on a new queue, up to the first refusal, and later once more."""
+    channel = owner.open_channel(kind)
+    child = owner.start_peer(arguments=[channel])
+    rows = [[number, 12] for number in range(MOST_PUT[kind])]
+    tensors = [owner.make(row) for row in rows]
+    refused = []
+    with exhausted(owner, "threads"):
+        for tensor in tensors:
+            _, error = attempt(lambda one=tensor: channel.put(owner, [TEXT, one]))
+            if error is not None:
+                refused.append(tensor)
+                break
+        check_values(tensors, rows, "the tensors have their values")
+        accepted = tensors.index(refused[0]) if refused else len(tensors)
+        found = channel_content(channel, child, accepted)
+    check_values(found, rows[:accepted], "what was accepted arrives, nothing else")
+    check.equal(channel.use(owner, Channel.size), 0, "the places that are taken")
+    last = refused or tensors[:1]
+    channel.put(owner, [TEXT, *last])
+    (arrived,) = channel_content(channel, child, 1)
+    check_shared_memory(last[0], arrived)
+    if kind.startswith("joinable"):
+        child.run(finish_tasks, channel, accepted + 1)
+        channel.use(owner, Channel.join)
+
+
+def channel_content(channel, receiver, count):
+    """Return the tensors of so many messages, and look that there is no other one."""
+    found = []
+    for number in range(count):
+        message = channel.get_within(receiver, receiver.deadline)
+        check(message, f"message {number} of {count} arrives")
+        found.append(message[0][1])
+    check.equal(channel.get_within(receiver, 0), [], "no other message is there")
+    return found
 
 
 @clause("FAIL-2", prefers="fork", channels=("queue",))

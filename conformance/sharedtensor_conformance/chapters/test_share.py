@@ -706,11 +706,25 @@ def test_deep_copy_copies_the_values(sender, receiver):
             check_private_memory(*made, own)
 
 
+@clause("SHARE-13", profiles=("modules", "grad"))
+def test_grads_of_a_deep_copy_of_a_module_are_copies(sender, receiver):
+    """Both sides of a module that was sent with a grad copy it and its parameter."""
+    module = sender.make_module({"weight": [78, 79]})
+    sender.parameters(module)["weight"].set_grad(sender.make([80, 81]))
+    there = sender.send(module, receiver)
+    for actor, of in ((sender, module), (receiver, there)):
+        own = actor.parameters(of)["weight"]
+        copy, alone = actor.run(deep_copy, of), actor.run(deep_copy, own)
+        made = [actor.parameters(copy)["weight"], alone]
+        grads = [one.grad() for one in (own, *made)]
+        check_private_memory(*(grad for grad in grads if grad is not None))
+
+
 @clause("SHARE-13", profiles=("modules",))
 def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
     """Both sides of a module that was sent pickle it and copy it."""
     module = sender.make_module({"weight": [74, 75]})
-    sender.add_buffer(module, "mean", [76, 77])
+    sender.add_buffer(module, "mean", [76, 77], True)
     there = sender.send(module, receiver)
     for actor, own in ((sender, module), (receiver, there)):
         made = []

@@ -186,7 +186,10 @@ def test_context_is_joined_later(owner, start_method):
     group = group_of(owner, "write index", 2, [tensor], start_method)
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
-    joined = [group.join() for _ in pids]  # one call for each process is enough
+    joined = []
+    for _ in pids:  # one call for each process is enough
+        joined.append(group.join())
+        check.equal(group.pids(), pids, "the process ids are those from before")
     check.equal(joined[-1], True, "joining says that all have ended")
     check.equal(tensor.values(), [100, 101], "what they wrote is there")
     check.equal(group.join(), True, "and says so again")

@@ -1,5 +1,6 @@
 """Chapter TRAIN: models whose parameters are trained by several processes."""
 
+from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.shared_steps import (
     check_private_memory,
     check_shared_memory,
@@ -20,7 +21,7 @@ def make_with_buffers(actor):
     """Return a module with parameters and buffers."""
     module = actor.make_module(LAYER)
     for name, values in BUFFERS.items():
-        actor.add_buffer(module, name, values)
+        actor.add_buffer(module, name, values, True)
     return module
 
 
@@ -66,10 +67,29 @@ def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
     check_shared_memory(received, state["weight"], own)
 
 
+TRANSPOSED = Layout("transposed", 0, (2, 3), (1, 2))
+"""The transpose of a matrix of three rows and two columns."""
+
+
+@clause("TRAIN-2", profiles=("views",), views=("transposed",))
+def test_parameter_that_is_a_view_is_shared_in_a_state_dict(sender, receiver, channel):
+    """The sender sends the state_dict of a module whose weight is a transpose."""
+    module = sender.make_module({"bias": [4, 5]})
+    base = sender.make([1, 2, 3, 4, 5, 6])
+    sender.add_parameter(module, "weight", sender.view(base, TRANSPOSED))
+    arrived = sender.send(sender.state_dict(module), receiver, channel)["weight"]
+    check.equal(arrived.values(), [1, 3, 5, 2, 4, 6], "it has its values")
+    own = sender.parameters(module)["weight"]
+    for writer, reader, value in ((arrived, own, 31), (own, arrived, 32)):
+        writer.write((1, 0), value)
+        check.equal(reader.read((1, 0)), value, "both are one memory")
+    check.equal(base.read(1), 32, "which is that of the base")
+
+
 def replace_members(actor, module):
     """Replace a parameter and a buffer of a module; return its values by name."""
     actor.tie(module, "weight", "bias")
-    actor.add_buffer(module, "mean", [26, 27, 28])
+    actor.add_buffer(module, "mean", [26, 27, 28], True)
     changed = {"bias": LAYER["weight"], "mean": [26, 27, 28]}
     return LAYER | BUFFERS | changed
 
@@ -220,13 +240,19 @@ def test_buffers_are_shared_in_place(owner, peer):
 
 @clause("TRAIN-6", start_methods=("fork",), vary=("strategy", "start_method"))
 def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
-    """The owner shares a module and forks; child and owner write to its buffers."""
+    """The owner shares a module and forks; child and owner write to its buffers.
+
+    One of the buffers is not in its state_dict.
+    """
     module = make_with_buffers(owner)
+    owner.add_buffer(module, "unsaved", [26, 27], False)
+    check.equal(sorted(owner.state_dict(module)), sorted(LAYER | BUFFERS), "its names")
     owner.share_module(module)
     child = owner.start_peer(arguments=module)
     ours, theirs = owner.buffers(module), child.buffers(child.arguments)
-    check.equal(values_of(theirs), BUFFERS, "the names and values are the owner's")
-    for name in BUFFERS:
+    expected = BUFFERS | {"unsaved": [26, 27]}
+    check.equal(values_of(theirs), expected, "the names and values are the owner's")
+    for name in expected:
         check_shared_memory(theirs[name], ours[name])
 
 
@@ -252,7 +278,7 @@ def test_module_that_is_shared_again_shares_what_is_new(owner):
     first = owner.start_peer(arguments=module)
     before = members_of(owner, module)
     replace_members(owner, module)
-    owner.add_buffer(module, "count", [29.0])
+    owner.add_buffer(module, "count", [29.0], True)
     owner.share_module(module)
     second = owner.start_peer(arguments=module)
     now = members_of(owner, module)
@@ -320,7 +346,7 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
     for number in range(2):
         module = sender.make_module(values)
         for name, count in BUFFER_SIZES.items():
-            sender.add_buffer(module, name, [2.0] * count)
+            sender.add_buffer(module, name, [2.0] * count, True)
         if number == 0:
             sender.share_module(module)
         arrived = sender.send(module, receiver)
@@ -464,6 +490,29 @@ def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
     for name, values in LAYER.items():
         found = owner.parameters(module)[name].values()
         check.equal(found, values, "the parameters are as they were")
+
+
+@clause(
+    "TRAIN-7",
+    profiles=("grad", "views"),
+    views=("slices",),
+    start_methods=("fork",),
+    vary=("strategy", "start_method"),
+)
+def test_grads_of_parameters_in_one_storage_are_shared_before_a_fork(owner):
+    """The parameters of the module are parts of one tensor; each has a grad."""
+    module = owner.make_module({})
+    flat = owner.make(list(range(6)))
+    for name, (offset, length) in {"weight": (0, 3), "bias": (3, 2)}.items():
+        part = Layout("slices", offset, (length,), (1,))
+        owner.add_parameter(module, name, owner.view(flat, part))
+        owner.parameters(module)[name].set_grad(owner.make(GRAD_VALUES[name]))
+    owner.share_module(module)
+    child = owner.start_peer(arguments=module)
+    ours, theirs = owner.parameters(module), child.parameters(child.arguments)
+    for name in ours:
+        check_shared_memory(ours[name].grad(), theirs[name].grad())
+        check_shared_memory(ours[name], theirs[name])
 
 
 @clause(

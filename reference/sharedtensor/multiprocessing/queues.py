@@ -278,7 +278,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
 
 
 def _start(thread: threading.Thread) -> None:
-    """Start the thread of a queue. Raises `ThreadError` if it cannot be started."""
+    """Start the thread of a queue, or raise `ThreadError`. Clause FAIL-12."""
     try:
         thread.start()
     except RuntimeError as error:

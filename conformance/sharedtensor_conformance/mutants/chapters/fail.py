@@ -10,6 +10,7 @@ import signal
 import time
 import traceback
 import weakref
+from contextlib import suppress
 
 from sharedtensor_conformance.mutants.held import held_alone, private_segment
 from sharedtensor_conformance.mutants.registry import mutant
@@ -466,3 +467,36 @@ def refused_move_keeps_the_lock(move_storage):
         state.moving.release()
 
     return move
+
+
+@mutant(
+    "thread_of_a_queue_is_believed_to_run",
+    "FAIL-12",
+    replaces="multiprocessing.queues._start",
+)
+def thread_of_a_queue_is_believed_to_run(start):
+    """A queue whose thread cannot be started accepts messages that stay in it."""
+
+    def believe(thread):
+        with suppress(RuntimeError):
+            start(thread)
+
+    return believe
+
+
+@mutant(
+    "refused_put_keeps_its_place",
+    "FAIL-12",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def refused_put_keeps_its_place(put):
+    """The place that `put` has taken is not given back where no thread starts."""
+
+    def keep(queue, obj, block=True, timeout=None):
+        try:
+            put(queue, obj, block, timeout)
+        except RuntimeError:
+            queue._sem.acquire(False)
+            raise
+
+    return keep

@@ -196,8 +196,15 @@ class Operations:
             module.parameters[name] = parameter(self._new(values, "float32"))
         return module
 
-    def add_buffer(self, module, name, values):
+    def add_parameter(self, module, name, tensor):
+        from .modules import parameter
+
+        module.parameters[name] = parameter(tensor)
+
+    def add_buffer(self, module, name, values, persistent):
         module.buffers[name] = self._new(values, "float32")
+        if not persistent:
+            module.unsaved.add(name)
 
     def buffers(self, module):
         return dict(module.buffers)

@@ -4,10 +4,11 @@ from .tensor import Parameter, Tensor
 
 class Module:
     def __init__(self):
-        self.parameters, self.buffers = {}, {}
+        self.parameters, self.buffers, self.unsaved = {}, {}, set()
 
     def state_dict(self):
-        return {**{name: value.detach() for name, value in self.parameters.items()}, **self.buffers}
+        saved = {name: value for name, value in self.buffers.items() if name not in self.unsaved}
+        return {**{name: value.detach() for name, value in self.parameters.items()}, **saved}
 
     def share_memory(self):
         for value in (*self.parameters.values(), *self.buffers.values()):
