@@ -85,8 +85,9 @@ def test_no_descriptor_is_left_when_a_piece_finds_no_room():
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OutOfDeviceMemoryError):
         cuda.virtual_block(GRANULARITY, total, device="sim:0")
-    with pytest.raises(cuda.DeviceError, match="sizes from 1 byte on"):
-        cuda.virtual_block(0)
+    for sizes in ((), (0,), (1, -GRANULARITY)):
+        with pytest.raises(cuda.DeviceError, match="sizes from 1 byte on"):
+            cuda.virtual_block(*sizes)
     assert cuda.memory_info("sim:0")[0] == free
     assert len(os.listdir("/proc/self/fd")) == before
 

@@ -80,6 +80,13 @@ def pop_context() -> None:
 # Virtual memory: it is there while it is mapped, also when its handle was released
 
 
+def _answer(function: str, *arguments: Any) -> int:
+    """Return the number to which the first parameter of a function leads."""
+    found = ctypes.c_uint64()
+    _call(library(), function, ctypes.byref(found), *arguments)
+    return found.value
+
+
 def _properties(index: int, handle_types: int) -> Any:
     """Return CUmemAllocationProp: type, handle types, location; the rest is 0."""
     return ctypes.byref((ctypes.c_int * 8)(PINNED, handle_types, DEVICE, index))
@@ -87,25 +94,18 @@ def _properties(index: int, handle_types: int) -> Any:
 
 def granularity(index: int, handle_types: int) -> int:
     """Return of what the sizes of memory on a device are multiples."""
-    found, wanted = ctypes.c_size_t(), _properties(index, handle_types)
-    out = ctypes.byref(found)
-    _call(library(), "cuMemGetAllocationGranularity", out, wanted, 0)
-    return found.value
+    wanted = _properties(index, handle_types)
+    return _answer("cuMemGetAllocationGranularity", wanted, 0)
 
 
 def create(index: int, handle_types: int, size: int) -> int:
     """Make memory on a device and return its handle."""
-    handle, wanted = ctypes.c_uint64(), _properties(index, handle_types)
-    _call(library(), "cuMemCreate", ctypes.byref(handle), size, wanted, 0)
-    return handle.value
+    return _answer("cuMemCreate", size, _properties(index, handle_types), 0)
 
 
 def import_descriptor(fd: int) -> int:
     """Return a handle of the memory to which a descriptor leads."""
-    handle = ctypes.c_uint64()
-    out = ctypes.byref(handle)
-    _call(library(), "cuMemImportFromShareableHandle", out, fd, DESCRIPTOR)
-    return handle.value
+    return _answer("cuMemImportFromShareableHandle", fd, DESCRIPTOR)
 
 
 def release(handle: int) -> None:
@@ -115,32 +115,28 @@ def release(handle: int) -> None:
 
 def export(address: int) -> int:
     """Return a new descriptor that leads to the memory that is mapped at an address."""
-    handle, fd = ctypes.c_uint64(), ctypes.c_int(-1)
-    _call(library(), "cuMemRetainAllocationHandle", ctypes.byref(handle), address)
+    handle = _answer("cuMemRetainAllocationHandle", address)
     try:
-        out = ctypes.byref(fd)
-        _call(library(), "cuMemExportToShareableHandle", out, handle, DESCRIPTOR, 0)
+        return _answer("cuMemExportToShareableHandle", handle, DESCRIPTOR, 0)
     finally:
-        release(handle.value)
-    return fd.value
+        release(handle)
 
 
 def map_handles(index: int, handles: Sequence[int], sizes: Sequence[int]) -> int:
     """Map memory side by side, for its device; return where it begins."""
-    base, total = ctypes.c_uint64(), sum(sizes)
-    _call(library(), "cuMemAddressReserve", ctypes.byref(base), total, 0, 0, 0)
+    total = sum(sizes)
+    base = _answer("cuMemAddressReserve", total, 0, 0, 0)
     mapped: list[int] = []
     try:
         for handle, size in zip(handles, sizes, strict=True):
-            at = base.value + sum(mapped)
-            _call(library(), "cuMemMap", at, size, 0, handle, 0)
+            _call(library(), "cuMemMap", base + sum(mapped), size, 0, handle, 0)
             mapped.append(size)
         access = ctypes.byref((ctypes.c_int * 3)(DEVICE, index, READ_AND_WRITE))
-        _call(library(), "cuMemSetAccess", base.value, total, access, 1)
+        _call(library(), "cuMemSetAccess", base, total, access, 1)
     except BaseException:
-        unmap(base.value, mapped, total)
+        unmap(base, mapped, total)
         raise
-    return base.value
+    return base
 
 
 def unmap(base: int, mapped: Sequence[int], reserved: int) -> None:

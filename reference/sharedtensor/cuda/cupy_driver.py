@@ -271,8 +271,8 @@ class CupyDriver(Driver):
     def ipc_handle(self, pointer: int) -> bytes:
         refusal = (
             f"The memory at {pointer:#x} cannot be shared with other processes: it is "
-            "managed memory or comes from an asynchronous pool. Copy it to memory of "
-            "cudaMalloc, which is CuPy's default pool"
+            "managed memory or comes from an asynchronous pool, or another library "
+            "mapped it. Copy it to memory of cudaMalloc, which is CuPy's default pool"
         )
         with self.current(refusal):
             base, _ = self._range(pointer)
@@ -317,8 +317,6 @@ class CupyDriver(Driver):
     def map_new(
         self, sizes: Sequence[int], is_exportable: bool
     ) -> tuple[int, list[int]]:
-        if not sizes or min(sizes) <= 0:
-            raise DeviceError(f"Virtual memory needs sizes from 1 byte on: {sizes}.")
         kind = cuda_library.DESCRIPTOR if is_exportable else 0
         make = functools.partial(cuda_library.create, self._index, kind)
         with self.current():
@@ -350,6 +348,7 @@ class CupyDriver(Driver):
         return base
 
     def export_mapped(self, base: int) -> list[OwnedDescriptor]:
+        # An interruption between the driver's call and its owner loses a descriptor.
         at, exported = base, []
         with self.current():
             for size in self._virtual[base]:

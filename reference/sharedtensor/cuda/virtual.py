@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from .. import transport
 from ..descriptors import OwnedDescriptor
 from . import protocol
-from .errors import DeviceHandleError
+from .errors import DeviceError, DeviceHandleError
 from .shared_file import TOKEN_BYTES
 from .state import (
     Allocation,
@@ -34,8 +34,11 @@ def allocate(
 ) -> DeviceStorage:
     """Return the storage of new memory, under a name that no other has.
 
-    Its caller uses the device. Raises OutOfDeviceMemoryError.
+    Its caller uses the device. Raises OutOfDeviceMemoryError; DeviceError for a size
+    below 1 byte.
     """
+    if not sizes or min(sizes) < 1:
+        raise DeviceError(f"Virtual memory needs sizes from 1 byte on, not {sizes}.")
     make = state.driver.map_new
     base, pieces = protocol.allocate_or_collect(state, make, sizes, is_exportable)
     return remember(state, base, pieces, (secrets.token_bytes(TOKEN_BYTES), 0))

@@ -237,8 +237,6 @@ class SimulatedDevice(Driver):
         self, sizes: Sequence[int], is_exportable: bool
     ) -> tuple[int, list[int]]:
         pieces = [-(-size // GRANULARITY) * GRANULARITY for size in sizes]
-        if not pieces or not all(pieces):
-            raise DeviceError(f"Virtual memory needs sizes from 1 byte on: {sizes}.")
         maker = EXPORTABLE if is_exportable else UNEXPORTABLE
         # If one finds no room, nothing refers to those before it, which are released.
         made = [self._memory.reserve(size, maker) for size in pieces]

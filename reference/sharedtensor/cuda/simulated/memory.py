@@ -210,7 +210,7 @@ class SimulatedMemory:
         Raises DeviceHandleError.
         """
         index = os.lseek(fd, 0, os.SEEK_CUR) if self.file.is_open_as(fd) else -1
-        if index < 0 or self.allocations[index]["maker"] != EXPORTABLE:
+        if index not in np.flatnonzero(self.allocations["maker"] == EXPORTABLE):
             raise DeviceHandleError(
                 "This descriptor leads to no memory of the simulated device that this "
                 f"process uses. {FIND_IT}"
