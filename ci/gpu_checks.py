@@ -35,6 +35,13 @@ from gpu_gate import (
 
 FACTS = CHECKOUT / "conformance/sharedtensor_conformance/plugin/cuda_facts.py"
 RULES = CHECKOUT / "tests/cuda/test_driver_rules.py"
+VIRTUAL_MEMORY = (
+    "--case=test_virtual_memory.py::*",
+    "--strategy=file_descriptor",
+    "--start-method=spawn",
+)
+"""The cases of virtual memory, which no device has run: so they run first."""
+
 SHOWN = 12  # lines of the output of a step
 STATUSES = {None: "hung", 0: "held", 1: "broken"}
 """What the exit status of a step says; another status is that of a crash."""
@@ -68,7 +75,10 @@ def steps(python: str, out: Path, lock: str, facts: dict[str, Any]) -> list[Step
     report = f"--report={out / 'torch.jsonl'}"
     torch = (python, *SUITE, *NO_CACHE, device, report, "--profile=cuda")
     back = (sys.executable, FITNESS, *label, "--compare", out / "facts.json")
+    report = f"--report={out / 'virtual.jsonl'}"
+    virtual = (python, *SUITE, *NO_CACHE, device, report, *VIRTUAL_MEMORY)
     found = [
+        Step("virtual", "Virtual memory is shared", 180, virtual),
         Step("rules", "The rules of the simulated device hold here", 60, rules),
         Step("cost", "What a send costs beside driver and PyTorch", 60, cost),
         Step("gate", "The gate is open for the reference", 420, gate),

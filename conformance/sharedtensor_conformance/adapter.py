@@ -506,6 +506,29 @@ class EventOperations(Protocol):
         """
 
 
+class VirtualMemoryOperations(Protocol):
+    """Profile ``virtual-memory``: device memory that processes map."""
+
+    def use_virtual_memory(self, is_used: bool) -> None:
+        """Choose where later device tensors of this process lie.
+
+        ``make_on_device``, ``make_on``, ``carve`` and ``make_block`` make them in
+        virtual memory that can be sent, or again where they made them before.
+        """
+
+    def make_across(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor that lies across the border of two allocations.
+
+        They are mapped side by side, and half of the elements lies in each of them.
+        """
+
+    def make_unexportable(self, values: list[Number], dtype: str) -> Tensor | None:
+        """Return a tensor in virtual memory that was not made for other processes.
+
+        None if the implementation makes no such memory.
+        """
+
+
 class ForgeryOperations(Protocol):
     """Profile ``forgery``: messages with false data, which have to be refused."""
 
@@ -577,6 +600,7 @@ PROFILES: dict[str, type | None] = {
     "modules": ModuleOperations,
     "cuda": CudaOperations,
     "events": EventOperations,
+    "virtual-memory": VirtualMemoryOperations,
     "drop-in": None,
     "spawn": None,
     "strategies": None,

@@ -55,7 +55,7 @@ int visible_devices(int *physical) {
     return count;
 }
 
-static cudaError_t physical_device(int visible, int *device) {
+cudaError_t physical_device(int visible, int *device) {
     int all[MAX_DEVICES];
     if (visible < 0 || visible >= visible_devices(all)) return cudaErrorInvalidDevice;
     *device = all[visible];

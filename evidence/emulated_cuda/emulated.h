@@ -29,6 +29,7 @@ enum {
     MAX_STREAMS = 512,
     MAX_EVENTS = 2048,
     NOBODY = -1,
+    EVERYBODY = -2, /* of what is there while somebody refers to it: see `virtual.c` */
     POISON = 0xDB,
 };
 #define BLOCK ((size_t)2 << 20)   /* what the driver takes at a time and shares */
@@ -48,6 +49,7 @@ struct block {
     int device, owner;
     size_t offset, size;
     uint64_t opens; /* one bit a process */
+    int exportable;
 };
 
 /* What cudaMalloc returned: a part of a block. */
@@ -101,10 +103,12 @@ void changed(void);
 void wait_for_change(void); /* gives the lock up meanwhile */
 uint64_t new_serial(void);
 cudaError_t join_machine(void);
+int open_device(int device);
 char *device_memory(int device);
 
 /* devices.c */
 int visible_devices(int *physical);
+cudaError_t physical_device(int visible, int *device);
 int current_device(void); /* physical */
 cudaError_t use_device(int *device);
 cudaError_t make_context(int device);
@@ -112,8 +116,14 @@ cudaError_t make_context(int device);
 /* memory.c */
 void release_process_memory(int process);
 size_t memory_used(int device);
+int make_block(int device, size_t size);
 cudaError_t locate(uintptr_t pointer, size_t bytes, int *device, size_t *offset);
 cudaError_t address_range(uintptr_t pointer, uintptr_t *base, size_t *size);
+
+/* virtual.c */
+void release_unreferenced(void);
+int locate_mapped(uintptr_t pointer, size_t bytes, int *device, size_t *offset);
+size_t contiguous(const void *pointer, size_t size);
 
 /* streams.c */
 void release_process_streams(int process);

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sharedtensor.cuda.cupy_driver import CupyDriver
+from sharedtensor.cuda.cupy_driver import BLOCK, CupyDriver
 from sharedtensor.cuda.errors import (
     DeviceError,
     DeviceUnavailableError,
@@ -150,3 +150,34 @@ def takes_the_first_device_for_one_that_it_cannot_use(local_name: Method) -> Met
 def counts_what_was_refused(refuse: Method) -> Method:
     """A message counts for ever that is refused for want of its device."""
     return lambda message: None
+
+
+@breaks("CUDA-39", "cuda_library.release")
+def keeps_handles_of_virtual_memory(release: Method) -> Method:
+    """The handle of virtual memory is kept when it is mapped."""
+    return lambda handle: None
+
+
+@breaks("CUDA-40", "cuda_library.export")
+def exports_descriptors_twice(export: Method) -> Method:
+    """Of two descriptors that are exported one is forgotten."""
+    return lambda address: (export(address), export(address))[1]
+
+
+@breaks("CUDA-41", "cuda_library.export")
+def exports_the_first_piece_again(export: Method) -> Method:
+    """A descriptor leads to the memory before the one that it is for."""
+    before: list[int] = []
+
+    def export_one_before(address: int) -> int:
+        goes_on = before and 0 < address - before[-1] <= BLOCK
+        before.append(before[-1] if goes_on else address)
+        return int(export(before[-1]))
+
+    return export_one_before
+
+
+@breaks("CUDA-42", "cupy_driver.CupyDriver.map_new")
+def exports_all_virtual_memory(map_new: Method) -> Method:
+    """All virtual memory is made to be exported."""
+    return lambda driver, sizes, is_exportable: map_new(driver, sizes, True)

@@ -119,10 +119,14 @@ uint64_t new_serial(void) { return ++machine->last_serial; }
 
 /* Joining */
 
-static void *mapped(const char *name, size_t size) {
+static int opened(const char *name) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", getenv("EMULATED_CUDA_FOLDER"), name);
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+}
+
+static void *mapped(const char *name, size_t size) {
+    int file = opened(name);
     if (file < 0) return NULL;
     struct stat found;
     if (fstat(file, &found) || (found.st_size < (off_t)size && ftruncate(file, size))) {
@@ -175,11 +179,11 @@ cudaError_t join_machine(void) {
     return self == NOBODY ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
+static const char *const DEVICES[MAX_DEVICES] = {"device-0", "device-1", "device-2", "device-3"};
+
+int open_device(int device) { return opened(DEVICES[device]); }
+
 char *device_memory(int device) {
-    if (!memories[device]) {
-        char name[32];
-        snprintf(name, sizeof name, "device-%d", device);
-        memories[device] = mapped(name, machine->memory);
-    }
+    if (!memories[device]) memories[device] = mapped(DEVICES[device], machine->memory);
     return memories[device];
 }

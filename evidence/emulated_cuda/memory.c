@@ -60,6 +60,7 @@ static int vacant_block(void) {
 
 size_t memory_used(int device) {
     size_t used = 0;
+    release_unreferenced();
     for (int n = 0; n < MAX_BLOCKS; n++)
         if (machine->blocks[n].serial && machine->blocks[n].device == device)
             used += machine->blocks[n].size; /* an orphan counts while it is open */
@@ -68,7 +69,7 @@ size_t memory_used(int device) {
     return used;
 }
 
-static int make_block(int device, size_t size) {
+int make_block(int device, size_t size) {
     int row = vacant_block();
     size_t used = memory_used(device), start = 0;
     struct block *other;
@@ -168,7 +169,8 @@ void release_process_memory(int process) {
 static struct block *block_at(int kind, int device, size_t offset) {
     for (int n = 0; n < MAX_BLOCKS; n++) {
         struct block *block = &machine->blocks[n];
-        int ours = kind == OWN ? block->owner == self : block->opens >> self & 1;
+        int ours = kind == OWN ? block->owner == self
+            : block->owner != EVERYBODY && block->opens >> self & 1;
         if (block->serial && ours && block->device == device && block->offset <= offset
             && offset < block->offset + block->size)
             return block;
@@ -223,6 +225,7 @@ cudaError_t locate(uintptr_t pointer, size_t bytes, int *device, size_t *offset)
     uintptr_t base;
     size_t size, within;
     int kind;
+    if (locate_mapped(pointer, bytes, device, offset)) return cudaSuccess;
     if (address_range(pointer, &base, &size) || pointer + bytes > base + size)
         return cudaErrorInvalidValue;
     struct block *block = block_of(pointer, &kind, &within);

@@ -249,8 +249,8 @@ static enum cudaMemcpyKind guessed(const void *to, const void *from) {
     return is_on_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 
-static cudaError_t copy(struct CUstream_st *stream, void *to, const void *from,
-                        size_t size, enum cudaMemcpyKind kind) {
+static cudaError_t copy_run(struct CUstream_st *stream, void *to, const void *from,
+                            size_t size, enum cudaMemcpyKind kind) {
     if (!stream) return cudaErrorMemoryAllocation;
     switch (kind == cudaMemcpyDefault ? guessed(to, from) : kind) {
     case cudaMemcpyHostToDevice: return to_device(stream, to, from, size);
@@ -258,6 +258,18 @@ static cudaError_t copy(struct CUstream_st *stream, void *to, const void *from,
     case cudaMemcpyDeviceToDevice: return on_device(stream, to, from, size);
     default: memmove(to, from, size); return cudaSuccess;
     }
+}
+
+/* Virtual memory that is mapped side by side is copied piece by piece. */
+static cudaError_t copy(struct CUstream_st *stream, void *to, const void *from,
+                        size_t size, enum cudaMemcpyKind kind) {
+    cudaError_t error = cudaSuccess;
+    for (size_t done = 0, run; done < size && !error; done += run) {
+        run = contiguous((char *)to + done, size - done);
+        run = contiguous((const char *)from + done, run);
+        error = copy_run(stream, (char *)to + done, (const char *)from + done, run, kind);
+    }
+    return error;
 }
 
 /* To the device it returns when the data is taken; a copy to the host is complete. */

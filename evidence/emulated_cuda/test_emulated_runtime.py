@@ -1,13 +1,17 @@
 """The emulated runtime does what it is for: it delays, refuses and punishes."""
 
+import ctypes
 import json
+import os
 import subprocess
 import sys
+from multiprocessing import resource_sharer
 from pathlib import Path
 
 import pytest
 from cupy.cuda import runtime
 from requests_to_peers import call, fill, read, status
+from sharedtensor.cuda import cuda_library
 from sharedtensor_conformance.adapters.reference import ReferenceOperations
 from sharedtensor_conformance.harness.kernel import process_tree
 from sharedtensor_conformance.plugin import cuda_facts
@@ -16,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 CI, RULES = ROOT / "ci", ROOT / "tests/cuda/test_driver_rules.py"
 NOT_READY = 600
 NOT_IN_EXPORTER, GONE = 201, 205
+INVALID_VALUE, NOT_SUPPORTED = 1, 801
+REFUSED = r"failed with CUDA error 1$"
 MIB = 1 << 20
 POISON = b"\xdb"
 FLAGS = runtime.eventDisableTiming | runtime.eventInterprocess
@@ -119,6 +125,115 @@ def test_choosing_a_device_makes_a_context_on_it(new_peer):
     assert runtime.memGetInfo()[0] == before
     other.call(call, "setDevice", 0)
     assert runtime.memGetInfo()[0] == before - 8 * MIB
+
+
+# Virtual memory
+
+
+def call_driver(function, *arguments):
+    """Call a function of the driver's library and return CUDA's number of the error."""
+    try:
+        cuda_library._call(cuda_library.library(), function, *arguments)
+    except cuda_library.CudaLibraryError as error:
+        return error.status
+    return 0
+
+
+@pytest.fixture
+def memory():
+    """A handle of 2 MiB of virtual memory that can be exported."""
+    handle = cuda_library.create(0, cuda_library.DESCRIPTOR, 2 * MIB)
+    yield handle
+    call_driver("cuMemRelease", handle)
+
+
+@pytest.fixture
+def reserved():
+    """Addresses of 4 MiB at which nothing is mapped."""
+    address = ctypes.c_uint64()
+    call_driver("cuMemAddressReserve", ctypes.byref(address), 4 * MIB, 0, 0, 0)
+    yield address.value
+    call_driver("cuMemAddressFree", address.value, 4 * MIB)
+
+
+def test_virtual_memory_is_mapped_as_the_manual_says(memory, reserved):
+    size, beyond = 2 * MIB, reserved + 4 * MIB
+    assert call_driver("cuMemMap", beyond, size, 0, memory, 0) == INVALID_VALUE
+    assert call_driver("cuMemMap", reserved, MIB, 0, memory, 0) == INVALID_VALUE
+    assert call_driver("cuMemMap", reserved, size, size, memory, 0) == INVALID_VALUE
+    assert call_driver("cuMemMap", reserved, size, 0, memory, 0) == 0
+    assert call_driver("cuMemMap", reserved, size, 0, memory, 0) == INVALID_VALUE
+    assert call_driver("cuMemUnmap", reserved, MIB) == INVALID_VALUE
+    assert call_driver("cuMemAddressFree", reserved, 4 * MIB) == INVALID_VALUE
+    assert call_driver("cuMemUnmap", reserved, size) == 0
+    assert call_driver("cuMemUnmap", reserved, size) == INVALID_VALUE
+
+
+def test_a_mapping_begins_without_access(memory, reserved):
+    access = ctypes.byref((ctypes.c_int * 3)(1, 0, cuda_library.READ_AND_WRITE))
+    assert call_driver("cuMemMap", reserved, 2 * MIB, 0, memory, 0) == 0
+    with pytest.raises(runtime.CUDARuntimeError):
+        fill({}, reserved, b"data")
+    for size, expected in ((4 * MIB, INVALID_VALUE), (2 * MIB, 0)):
+        assert call_driver("cuMemSetAccess", reserved, size, access, 1) == expected
+    fill({}, reserved, b"data")
+    assert read({}, reserved, 4) == b"data"
+    assert call_driver("cuMemUnmap", reserved, 2 * MIB) == 0
+
+
+def test_virtual_memory_goes_with_its_last_handle_mapping_or_descriptor(reserved):
+    runtime.getDeviceCount()
+    before = runtime.memGetInfo()[0]
+    handle = cuda_library.create(0, cuda_library.DESCRIPTOR, 2 * MIB)
+    assert call_driver("cuMemMap", reserved, 2 * MIB, 0, handle, 0) == 0
+    fd = cuda_library.export(reserved)
+    for step in (("cuMemRelease", handle), ("cuMemUnmap", reserved, 2 * MIB)):
+        assert call_driver(*step) == 0
+        assert runtime.memGetInfo()[0] == before - 2 * MIB
+    assert call_driver("cuMemRelease", handle) == INVALID_VALUE
+    again, other = (cuda_library.import_descriptor(fd) for _ in range(2))
+    assert again != other
+    os.close(fd)
+    for handle in (again, other):
+        assert runtime.memGetInfo()[0] == before - 2 * MIB
+        cuda_library.release(handle)
+    assert runtime.memGetInfo()[0] == before
+
+
+def import_status(held, handed):
+    """Import a descriptor and return CUDA's number of the error."""
+    try:
+        cuda_library.release(cuda_library.import_descriptor(handed.detach()))
+    except cuda_library.CudaLibraryError as error:
+        return error.status
+    return 0
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("0", 0), ("1", NOT_SUPPORTED)])
+def test_a_descriptor_is_imported_where_its_device_is_visible(
+    new_peer, memory, visible, expected
+):
+    base = cuda_library.map_handles(0, [memory], [2 * MIB])
+    fd = cuda_library.export(base)
+    other = new_peer(CUDA_VISIBLE_DEVICES=visible)
+    assert other.call(import_status, resource_sharer.DupFd(fd)) == expected
+    os.close(fd)
+    cuda_library.unmap(base, [2 * MIB], 2 * MIB)
+
+
+def test_what_is_not_exportable_or_no_memory_is_refused():
+    with pytest.raises(cuda_library.CudaLibraryError, match=REFUSED):
+        cuda_library.create(0, cuda_library.DESCRIPTOR, MIB)
+    private = cuda_library.create(0, 0, 2 * MIB)
+    base = cuda_library.map_handles(0, [private], [2 * MIB])
+    cuda_library.release(private)
+    with pytest.raises(cuda_library.CudaLibraryError, match=REFUSED):
+        cuda_library.export(base)
+    cuda_library.unmap(base, [2 * MIB], 2 * MIB)
+    no_memory = os.open(os.devnull, os.O_RDONLY)
+    with pytest.raises(cuda_library.CudaLibraryError, match=REFUSED):
+        cuda_library.import_descriptor(no_memory)
+    os.close(no_memory)
 
 
 @pytest.mark.parametrize(

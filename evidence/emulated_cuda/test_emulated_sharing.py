@@ -89,6 +89,56 @@ def test_the_current_device_of_a_program_stays(peer):
     assert peer.call(current_device) == (0, 0)
 
 
+# Virtual memory
+
+
+def set_by_cupy(held, name, values):
+    """Copy values to the memory of a received tensor by CuPy, and wait."""
+    cuda.to_cupy(held[name]).set(np.array(values))
+    cuda.synchronize("cuda:0")
+
+
+def test_an_array_lies_across_two_allocations_of_virtual_memory(peer):
+    block = cuda.virtual_block(1, 1, device="cuda:0")
+    array = cuda.to_cupy(cuda.carve(block, block.nbytes // 2 - 16, (4,), "float64"))
+    array.set(np.array([1.0, 2.0, 3.0, 4.0]))
+    tensor = cuda.from_cupy(array)
+    assert tensor.storage is block
+    peer.call(keep, "x", tensor)
+    assert peer.call(read, "x") == [1, 2, 3, 4]
+    peer.call(set_by_cupy, "x", [5.0, 6.0, 7.0, 8.0])
+    assert array.get().tolist() == [5, 6, 7, 8]
+
+
+def test_work_on_a_stream_that_does_not_block_is_there_in_virtual_memory(peer):
+    block = cuda.virtual_block(1, device="cuda:0")
+    tensor = cuda.carve(block, 0, (4,), "float64")
+    tensor.write(..., 0.0)
+    cuda.synchronize("cuda:0")
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        source = np.full(4, 7.0).ctypes.data
+        cuda.to_cupy(tensor).data.copy_from_host_async(source, 32, stream)
+        peer.call(keep, "x", tensor)
+    assert peer.call(read, "x") == [7.0] * 4
+
+
+@pytest.mark.parametrize("step", ["Create:2:801", "Map:2:1", "SetAccess:1:1"])
+def test_virtual_memory_that_cannot_be_mapped_is_given_back(new_peer, step):
+    peer = new_peer(EMULATED_CUDA_FAIL=f"cuMem{step}")
+    peer.call(free_bytes, "cuda:0")
+    before = free_bytes({}, "cuda:0")
+    with pytest.raises(cuda.DeviceError):
+        peer.call(map_two, "x")
+    assert free_bytes({}, "cuda:0") == before
+    peer.call(map_two, "x")
+    assert free_bytes({}, "cuda:0") < before
+
+
+def map_two(held, name):
+    """Map two pieces of virtual memory."""
+    held[name] = cuda.virtual_block(1, 1, device="cuda:0")
+
+
 # Events that programs hold
 
 

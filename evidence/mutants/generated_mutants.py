@@ -66,6 +66,7 @@ DEVICE = (
     "reference/sharedtensor/cuda/state.py",
     "reference/sharedtensor/cuda/counts.py",
     "reference/sharedtensor/cuda/events.py",
+    "reference/sharedtensor/cuda/virtual.py",
     "reference/sharedtensor/finalizers.py",
 )
 """The mutated files: those that decide how a tensor is sent. Not the arithmetic of

@@ -303,6 +303,17 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
     return outbox.add(fd, owner)
 
 
+def export_opened(owned: OwnedDescriptor) -> Any:
+    """Return a handle of a descriptor that was opened for what is being pickled.
+
+    It is closed when that has been written, or the process started. Clause CUDA-40.
+    """
+    if _current.outbox is None and get_spawning_popen() is not None:
+        return leave_to_others(owned)
+    owned.keep()
+    return export_descriptor(owned.fd, owned)
+
+
 def room_in_child() -> int:
     """Return how many descriptors more the child that is started may inherit."""
     popen: Any = get_spawning_popen()

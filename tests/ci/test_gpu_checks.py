@@ -92,9 +92,9 @@ def test_a_step_that_does_not_hold_stops_no_other(monkeypatch, tmp_path, broken)
     options = SimpleNamespace(python="py", emulated=False, lock="lock")
     held = gpu_checks.check(options, tmp_path, tmp_path, 0)
     assert held == (not broken)
-    assert saved == [0, 1, 2, 3], "each row is saved before the next step"
+    assert saved == [0, 1, 2, 3, 4], "each row is saved before the next step"
     names = [row["name"] for row in json.loads(summary.read_text())["steps"]]
-    assert names == ["rules", "cost", "gate", "memory"]
+    assert names == ["virtual", "rules", "cost", "gate", "memory"]
 
 
 HOLDS = """

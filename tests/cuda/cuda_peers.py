@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
@@ -91,6 +92,26 @@ class Driven:
 def drive(held, method, *arguments):
     """Call a method of the driver."""
     return getattr(held["device"], method)(*arguments)
+
+
+def handed_out(owned):
+    """Return descriptors as what can be sent to one peer."""
+    return [resource_sharer.DupFd(each.fd) for each in owned]
+
+
+def map_all(held, handed, sizes):
+    """Map the memory to which descriptors lead, which are closed then."""
+    fds = [each.detach() for each in handed]
+    try:
+        return held["device"].map_received(fds, sizes)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def export_all(held, base):
+    """Export what is mapped, for one other peer."""
+    return handed_out(held["device"].export_mapped(base))
 
 
 def run_alone(*arguments, folders=(), **options):

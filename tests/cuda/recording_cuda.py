@@ -31,7 +31,7 @@ class RecordingRuntime:
 
     def __init__(self, devices=2):
         self.devices, self.current, self.version = devices, 0, 13000
-        self.calls, self.failures = [], {}
+        self.calls, self.failures, self.answers = [], {}, {}
         self.blocks, self.foreign, self.buffers = {}, {}, []
         self.last_event, self.pushed = 0x500, []
 
@@ -104,7 +104,7 @@ class RecordingLibrary:
         self.runtime = runtime
 
     def cuDeviceGet(self, device, index):
-        device._obj.value = index
+        device._obj.value = index.value
         return 0
 
     def cuDevicePrimaryCtxRetain(self, context, device):
@@ -126,6 +126,20 @@ class RecordingLibrary:
     def cuDeviceGetUuid_v2(self, found, device):
         found.raw = bytes([*range(15), device.value])
         return 0
+
+    def __getattr__(self, name):
+        if not name.startswith("cuMem"):
+            raise AttributeError(name)
+        return partial(self._manage_memory, name)
+
+    def _manage_memory(self, name, *arguments):
+        """A call that manages virtual memory: it answers with a number, if at all."""
+        given = [each.value for each in arguments if not hasattr(each, "_obj")]
+        self.runtime.calls.append((name, *given))
+        out = getattr(arguments[0], "_obj", None)
+        if out is not None:
+            out.value = self.runtime.answers.get(name, 0)
+        return self.runtime.failures.get(name, 0)
 
     def cuMemGetAddressRange_v2(self, base, size, pointer):
         for start, nbytes in self.runtime.blocks.items():

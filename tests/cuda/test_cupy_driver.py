@@ -25,6 +25,7 @@ from sharedtensor.cuda.errors import (
 )
 
 OUT_OF_MEMORY, INVALID_VALUE, NO_DEVICE, UNLOADING = 2, 1, 100, 4
+NOT_SUPPORTED = 801
 HANDLE = b"h" * 64
 
 
@@ -133,6 +134,81 @@ def test_a_copy_beyond_the_end_is_refused_before_it_is_made(driver, runtime):
     with pytest.raises(IllegalAddressError, match="beyond the end"):
         driver.copy_to_host(base, BLOCK + 1)
     assert not made_by(runtime)
+
+
+# Virtual memory
+
+
+HANDLES, ADDRESS = 0xA, 1 << 40
+
+
+@pytest.fixture
+def virtual(driver, runtime):
+    """The driver, where virtual memory comes in blocks from an address on."""
+    runtime.answers = {
+        "cuMemGetAllocationGranularity": BLOCK,
+        "cuMemCreate": HANDLES,
+        "cuMemAddressReserve": ADDRESS,
+        "cuMemRetainAllocationHandle": HANDLES,
+    }
+    return driver
+
+
+def test_memory_is_mapped_side_by_side_and_its_handles_are_released(virtual, runtime):
+    assert virtual.map_new([1, BLOCK + 1], True) == (ADDRESS, [BLOCK, 2 * BLOCK])
+    assert made_by(runtime) == [
+        ("cuMemGetAllocationGranularity", 0),
+        ("cuMemCreate", BLOCK, 0),
+        ("cuMemCreate", 2 * BLOCK, 0),
+        ("cuMemAddressReserve", 3 * BLOCK, 0, 0, 0),
+        ("cuMemMap", ADDRESS, BLOCK, 0, HANDLES, 0),
+        ("cuMemMap", ADDRESS + BLOCK, 2 * BLOCK, 0, HANDLES, 0),
+        ("cuMemSetAccess", ADDRESS, 3 * BLOCK, 1),
+        ("cuMemRelease", HANDLES),
+        ("cuMemRelease", HANDLES),
+    ]
+    assert virtual.allocation_of(ADDRESS + 5) == (ADDRESS, 3 * BLOCK)
+    runtime.calls.clear()
+    virtual.unmap(ADDRESS)
+    assert made_by(runtime) == [
+        ("cuMemUnmap", ADDRESS, BLOCK),
+        ("cuMemUnmap", ADDRESS + BLOCK, 2 * BLOCK),
+        ("cuMemAddressFree", ADDRESS, 3 * BLOCK),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "error", "said", "undone"),
+    [
+        ("cuMemCreate", OUT_OF_MEMORY, OutOfDeviceMemoryError, "no room for 2", 0),
+        ("cuMemCreate", NOT_SUPPORTED, DeviceError, "none that processes can", 0),
+        ("cuMemMap", INVALID_VALUE, DeviceError, "cuMemMap failed", 3),
+        ("cuMemSetAccess", INVALID_VALUE, DeviceError, "cuMemSetAccess failed", 5),
+    ],
+)
+def test_memory_that_cannot_be_mapped_is_given_back(
+    virtual, runtime, failing, status, error, said, undone
+):
+    runtime.failures[failing] = status
+    with pytest.raises(error, match=said):
+        virtual.map_new([1, 1], True)
+    after = [call[0] for call in made_by(runtime)]
+    given_back = after[after.index(failing) + 1 :]
+    there = ["cuMemUnmap"] * 2 + ["cuMemAddressFree"] + ["cuMemRelease"] * 2
+    assert given_back == there[len(there) - undone :]
+    with pytest.raises(IllegalAddressError):
+        virtual.allocation_of(ADDRESS)
+
+
+def test_what_cannot_be_exported_or_imported_is_refused(virtual, runtime):
+    base, sizes = virtual.map_new([1], True)
+    runtime.failures["cuMemExportToShareableHandle"] = INVALID_VALUE
+    with pytest.raises(DeviceHandleError, match="without a type of handle"):
+        virtual.export_mapped(base)
+    assert made_by(runtime)[-1] == ("cuMemRelease", HANDLES)
+    runtime.failures["cuMemImportFromShareableHandle"] = NOT_SUPPORTED
+    with pytest.raises(DeviceHandleError, match="cannot be mapped here"):
+        virtual.map_received([0], sizes)
 
 
 # Handles

@@ -10,10 +10,15 @@ import multiprocessing
 import sys
 
 import pytest
-from cuda_peers import Driven, Peer
+from cuda_peers import Driven, Peer, export_all, handed_out, map_all
 from sharedtensor import cuda
 from sharedtensor.cuda import devices
-from sharedtensor.cuda.errors import DeviceError, ForkError, OutOfDeviceMemoryError
+from sharedtensor.cuda.errors import (
+    DeviceError,
+    DeviceHandleError,
+    ForkError,
+    OutOfDeviceMemoryError,
+)
 from sharedtensor_conformance.harness.kernel.process_tree import wait_until
 
 rule = pytest.mark.rule
@@ -131,6 +136,68 @@ def test_the_memory_of_a_process_that_ends_is_free_again(driver):
     assert free - driver.memory_info()[0] >= total // 16
     maker.peer.end()
     assert wait_until(lambda: driver.memory_info()[0] >= free, DEADLINE)
+
+
+# Virtual memory
+
+
+@pytest.fixture
+def mapped(driver):
+    """Two pieces of virtual memory; OLD lies across their border."""
+    base, sizes = driver.map_new([1, 1], True)
+    driver.copy_to_device(base + sizes[0] - 4, OLD)
+    driver.synchronize()
+    yield base, sizes
+    driver.unmap(base)
+
+
+def test_a_copy_goes_across_the_border_of_two_pieces(driver, mapped):
+    base, (size, _) = mapped
+    assert driver.copy_to_host(base + size - 4, 8) == OLD
+    driver.copy_to_device(base + size - 2, NEW)
+    assert driver.copy_to_host(base + size - 4, 10) == OLD[:2] + NEW
+    with pytest.raises(DeviceError):
+        driver.copy_to_host(base + 2 * size - 4, 8)
+
+
+@rule("references-keep")
+def test_virtual_memory_stays_while_a_descriptor_or_a_mapping_is_there(driver, other):
+    maker = Driven(Peer(), find, driver.name)
+    maker.synchronize()
+    free = driver.memory_info()[0]
+    base, sizes = maker.map_new([1, 1], True)
+    maker.copy_to_device(base + sizes[0] - 4, OLD)
+    maker.synchronize()
+    handed = maker.peer.call(export_all, base)
+    theirs = other.peer.call(map_all, handed, sizes)
+    maker.peer.kill()
+    owned = other.peer.call(export_all, theirs)
+    other.unmap(theirs)
+    assert free - driver.memory_info()[0] <= sum(sizes)
+    here = map_all({"device": driver}, owned, sizes)
+    assert driver.copy_to_host(here + sizes[0] - 4, 8) == OLD
+    driver.unmap(here)
+    assert wait_until(lambda: driver.memory_info()[0] >= free, DEADLINE)
+
+
+@rule("importer-exports")
+def test_what_was_received_is_exported_again(driver, other, mapped, peers):
+    base, sizes = mapped
+    handed = handed_out(driver.export_mapped(base))
+    theirs = other.peer.call(map_all, handed, sizes)
+    third = Driven(peers[1], find, driver.name)
+    again = third.peer.call(map_all, other.peer.call(export_all, theirs), sizes)
+    assert third.copy_to_host(again + sizes[0] - 4, 8) == OLD
+    third.unmap(again)
+    other.unmap(theirs)
+
+
+@rule("handle-type")
+def test_virtual_memory_is_exported_only_if_it_was_made_for_that(driver):
+    base, _ = driver.map_new([1], False)
+    with pytest.raises(DeviceHandleError, match="made without a type of handle"):
+        driver.export_mapped(base)
+    driver.unmap(base)
 
 
 # Work

@@ -11,7 +11,7 @@ import sys
 import pytest
 from cuda_peers import counts_in_use
 from interrupts import each_place
-from sharedtensor import cuda, protocol
+from sharedtensor import cuda, descriptors, protocol
 from sharedtensor.cuda import shared_file
 from sharedtensor.cuda.devices import device_state
 
@@ -59,6 +59,22 @@ def test_an_interrupted_send_counts_no_more_and_keeps_no_lock(tensor, locks):
         assert not state.lock.is_owned(), place
         assert tensor.tolist() == [1, 2, 3]  # and what finalizers had to leave is done
         assert counts_in_use() == [], place
+
+
+def test_an_interrupted_send_of_virtual_memory_keeps_no_descriptor(tensor, locks):
+    state, free = device_state(DEVICE), cuda.memory_info(DEVICE)[0]
+    made = cuda.carve(cuda.virtual_block(1, 1, device=DEVICE), 0, (3,), "int64")
+    made.write(..., [1, 2, 3])
+    before = len(os.listdir("/proc/self/fd"))
+    for place in each_place(lambda: pack_and_withdraw(made)):
+        for fd in locks:
+            assert_is_free(fd)
+        assert not state.lock.is_owned(), place
+        assert made.tolist() == [1, 2, 3]
+        descriptors.finish_ended()  # as the next one that is opened does
+        assert len(os.listdir("/proc/self/fd")) == before, place
+    made.storage = None
+    assert cuda.memory_info(DEVICE)[0] == free
 
 
 def test_an_interrupted_synchronisation_finishes_each_receive_in_the_end(tensor):

@@ -315,6 +315,8 @@ def test_who_claims_little_is_told_what_was_not_judged(suite):
         ("reinterpret", (None, "int8")),
         ("make_on_device", ([1], "int8")),
         ("make_on", (0, [1], "int8")),
+        ("make_across", ([1, 2], "int8")),
+        ("make_unexportable", ([1], "int8")),
         ("carve", ([([1], "float32"), ([2], "int8")],)),
     ],
 )

@@ -81,6 +81,7 @@ class ReferenceOperations(TorchLike):
         self.library = import_module("sharedtensor")
         self.multiprocessing = import_module("sharedtensor.multiprocessing")
         self._kind = "cuda"  # of devices
+        self._is_virtual = False
 
     @cached_property
     def cuda(self) -> Any:
@@ -210,19 +211,49 @@ class ReferenceOperations(TorchLike):
 
     def make_on_device(self, values: list[Number], dtype: str) -> Tensor:
         """Return a tensor in an allocation of its own."""
-        return self.cuda.tensor(values, dtype)
+        return self._make(values, dtype, None)
+
+    def _make(self, values: list[Number], dtype: str, device: str | None) -> Tensor:
+        if not self._is_virtual:
+            return self.cuda.tensor(values, dtype, device)
+        array = np.array(values, dtype)
+        return self._place(array, self._block(array.nbytes, device), 0)
+
+    def _place(self, array: np.ndarray, block: Any, offset: int) -> Tensor:
+        tensor = self.cuda.carve(block, offset, array.shape, array.dtype)
+        tensor.write(..., array)
+        return tensor
+
+    def _block(self, nbytes: int, device: str | None = None) -> Any:
+        if self._is_virtual:
+            return self.cuda.virtual_block(nbytes, device=device)
+        return self.cuda.empty_block(nbytes, device)
+
+    def use_virtual_memory(self, is_used: bool) -> None:
+        """Make later blocks by ``virtual_block()`` or by ``empty_block()``."""
+        self._is_virtual = is_used
+
+    def make_across(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor around the border of a block of two equal pieces."""
+        array = np.array(values, dtype)
+        block = self.cuda.virtual_block(1, 1)
+        return self._place(array, block, (block.nbytes - array.nbytes) // 2)
+
+    def make_unexportable(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor in memory that is not exportable."""
+        array = np.array(values, dtype)
+        block = self.cuda.virtual_block(array.nbytes, is_exportable=False)
+        return self._place(array, block, 0)
 
     def carve(self, parts: list[tuple[list[Number], str]]) -> list[Tensor]:
         """Return tensors that lie in one allocation, one for each part."""
         arrays = [np.array(values, dtype) for values, dtype in parts]
         sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
-        block = self.cuda.empty_block(sum(sizes))
-        tensors = []
-        for number, array in enumerate(arrays):
-            offset = sum(sizes[:number])
-            tensors.append(self.cuda.carve(block, offset, array.shape, array.dtype))
-            tensors[-1].write(..., array)
-        return tensors
+        block = self._block(sum(sizes))
+        return [
+            self._place(array, block, sum(sizes[:number]))
+            for number, array in enumerate(arrays)
+        ]
 
     def write_later(self, tensor: Tensor, index: int, value: Number) -> None:
         """Write one element; the device does it later."""
@@ -254,8 +285,7 @@ class ReferenceOperations(TorchLike):
 
     def make_block(self, nbytes: int) -> Tensor:
         """Return uninitialised memory."""
-        block = self.cuda.empty_block(nbytes)
-        return self.cuda.carve(block, 0, (nbytes,), "uint8")
+        return self.cuda.carve(self._block(nbytes), 0, (nbytes,), "uint8")
 
     def device_count(self) -> int:
         """Return how many devices there are of the kind in use."""
@@ -263,7 +293,7 @@ class ReferenceOperations(TorchLike):
 
     def make_on(self, index: int, values: list[Number], dtype: str) -> Tensor:
         """Return a tensor on the device with this index."""
-        return self.cuda.tensor(values, dtype, f"{self._kind}:{index}")
+        return self._make(values, dtype, f"{self._kind}:{index}")
 
     def device_of(self, tensor: Tensor) -> int:
         """Return the number in the device's name."""

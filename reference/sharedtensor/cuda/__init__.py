@@ -33,7 +33,7 @@ from .errors import (
 )
 from .events import Event
 from .state import DeviceStorage
-from .tensors import CudaTensor, carve, empty_block, tensor
+from .tensors import CudaTensor, carve, empty_block, tensor, virtual_block
 
 __all__ = [
     "CudaTensor",
@@ -59,4 +59,5 @@ __all__ = [
     "to_cupy",
     "unavailable_reason",
     "use_simulated_device",
+    "virtual_block",
 ]

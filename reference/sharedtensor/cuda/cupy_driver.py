@@ -15,14 +15,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..descriptors import OwnedDescriptor
 from . import cuda_library
-from .driver import Driver
+from .driver import Driver, not_exportable
 from .errors import (
     DeviceError,
     DeviceHandleError,
@@ -172,6 +174,7 @@ class CupyDriver(Driver):
         self._own: dict[int, int] = {}  # base to the bytes asked for
         self._adopted: dict[int, list[Any]] = {}  # base to the arrays kept alive
         self._opened: dict[int, int] = {}  # base to the number of opens
+        self._virtual: dict[int, list[int]] = {}  # base to the sizes of its pieces
         self._events: set[int] = set()
         with self.current():
             self._runtime.memGetInfo()  # the first call sets the device up
@@ -195,12 +198,15 @@ class CupyDriver(Driver):
             except self._runtime.CUDARuntimeError as error:
                 if error.status != _OUT_OF_MEMORY:
                     raise
-                raise OutOfDeviceMemoryError(
-                    f"The device {self.name} has no room for {nbytes} bytes; drop "
-                    "tensors, also where they were received, and call ipc_collect()."
-                ) from error
+                raise self._no_room(nbytes) from error
         self._own[base] = nbytes
         return base
+
+    def _no_room(self, nbytes: int) -> OutOfDeviceMemoryError:
+        return OutOfDeviceMemoryError(
+            f"The device {self.name} has no room for {nbytes} bytes; drop tensors, "
+            "also where they were received, and call ipc_collect()."
+        )
 
     def free(self, base: int) -> None:
         with self.current():
@@ -236,6 +242,9 @@ class CupyDriver(Driver):
             return self._range(pointer)
 
     def _range(self, pointer: int) -> tuple[int, int]:
+        for base, sizes in self._virtual.items():
+            if 0 <= pointer - base < sum(sizes):
+                return base, sum(sizes)
         try:
             return cuda_library.address_range(pointer)
         except cuda_library.CudaLibraryError as error:
@@ -262,8 +271,8 @@ class CupyDriver(Driver):
     def ipc_handle(self, pointer: int) -> bytes:
         refusal = (
             f"The memory at {pointer:#x} cannot be shared with other processes: it is "
-            "managed memory or comes from an asynchronous pool. Copy it to memory of "
-            "cudaMalloc, which is CuPy's default pool"
+            "managed memory or comes from an asynchronous pool, or another library "
+            "mapped it. Copy it to memory of cudaMalloc, which is CuPy's default pool"
         )
         with self.current(refusal):
             base, _ = self._range(pointer)
@@ -302,6 +311,70 @@ class CupyDriver(Driver):
             raise DeviceHandleError(
                 f"A handle of CUDA has {HANDLE_BYTES} bytes and this one {len(handle)}."
             )
+
+    # Virtual memory
+
+    def map_new(
+        self, sizes: Sequence[int], is_exportable: bool
+    ) -> tuple[int, list[int]]:
+        kind = cuda_library.DESCRIPTOR if is_exportable else 0
+        make = functools.partial(cuda_library.create, self._index, kind)
+        with self.current():
+            try:
+                unit = cuda_library.granularity(self._index, kind)
+                pieces = [-(-size // unit) * unit for size in sizes]
+                return self._map(make, pieces, pieces), pieces
+            except cuda_library.CudaLibraryError as error:
+                if error.status == _OUT_OF_MEMORY:
+                    raise self._no_room(sum(sizes)) from error
+                raise DeviceError(
+                    f"The device {self.name} makes no such virtual memory ({error}): "
+                    "it may have none, or none that processes can share."
+                ) from error
+
+    def _map(
+        self, get: Callable[[int], int], what: Sequence[int], sizes: Sequence[int]
+    ) -> int:
+        """Map the memory of handles, which go then: it stays while it is mapped."""
+        handles: list[int] = []
+        try:
+            for each in what:
+                handles.append(get(each))
+            base = cuda_library.map_handles(self._index, handles, sizes)
+        finally:
+            for handle in handles:
+                cuda_library.release(handle)
+        self._virtual[base] = [*sizes]
+        return base
+
+    def export_mapped(self, base: int) -> list[OwnedDescriptor]:
+        # An interruption between the driver's call and its owner loses a descriptor.
+        at, exported = base, []
+        with self.current():
+            for size in self._virtual[base]:
+                try:
+                    owned = OwnedDescriptor.opened_by(cuda_library.export, at)
+                except cuda_library.CudaLibraryError as error:
+                    raise not_exportable(base, f" ({error})") from error
+                os.set_inheritable(owned.fd, False)
+                exported.append(owned)
+                at += size
+        return exported
+
+    def map_received(self, descriptors: Sequence[int], sizes: Sequence[int]) -> int:
+        with self.current():
+            try:
+                return self._map(cuda_library.import_descriptor, descriptors, sizes)
+            except cuda_library.CudaLibraryError as error:
+                raise DeviceHandleError(
+                    "The virtual memory of another process cannot be mapped here "
+                    f"({error})."
+                ) from error
+
+    def unmap(self, base: int) -> None:
+        with self.current():
+            sizes = self._virtual.pop(base)
+            cuda_library.unmap(base, sizes, sum(sizes))
 
     # Work
 

@@ -16,8 +16,21 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
-from .errors import ForkError
+from ..descriptors import OwnedDescriptor
+from .errors import DeviceHandleError, ForkError
+
+
+def not_exportable(base: int, why: str = "") -> DeviceHandleError:
+    """Return the error of an export of virtual memory that its maker did not prepare.
+
+    Clause CUDA-42.
+    """
+    return DeviceHandleError(
+        f"The virtual memory at {base:#x} cannot be sent: it was made without a type "
+        f"of handle that processes can share{why}. Make it exportable, or send a copy."
+    )
 
 
 class Driver(ABC):
@@ -105,6 +118,36 @@ class Driver(ABC):
     @abstractmethod
     def close_handle(self, base: int) -> None:
         """Undo one open [open-counts, close-leaves-the-rest, documented]."""
+
+    @abstractmethod
+    def map_new(
+        self, sizes: Sequence[int], is_exportable: bool
+    ) -> tuple[int, list[int]]:
+        """Make physical memory, map it side by side; return base and rounded sizes.
+
+        It is freed when no process maps it and no descriptor leads to it
+        [references-keep, documented]. Raises OutOfDeviceMemoryError.
+        """
+
+    @abstractmethod
+    def export_mapped(self, base: int) -> list[OwnedDescriptor]:
+        """Return a new descriptor for each piece that is mapped from a base on.
+
+        What was received can be exported as well [importer-exports, assumed]. Raises
+        DeviceHandleError for what is not exportable [handle-type, documented].
+        """
+
+    @abstractmethod
+    def map_received(self, descriptors: Sequence[int], sizes: Sequence[int]) -> int:
+        """Map physical memory of other processes side by side and return the base.
+
+        It stays when the descriptors are closed [references-keep, documented]. Raises
+        DeviceHandleError.
+        """
+
+    @abstractmethod
+    def unmap(self, base: int) -> None:
+        """Unmap the pieces that are mapped from a base on; it waits for nothing."""
 
     @abstractmethod
     def copy_to_device(self, pointer: int, data: bytes) -> None:

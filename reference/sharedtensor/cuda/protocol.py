@@ -33,8 +33,10 @@ import contextlib
 import functools
 import warnings
 import weakref
+from collections.abc import Callable
 
 from .. import transport
+from ..atomic import Arguments, Result
 from .counts import Count, CountTable
 from .driver import Driver
 from .errors import DeviceError, OutOfDeviceMemoryError
@@ -70,7 +72,7 @@ def allocate(state: DeviceState, nbytes: int) -> DeviceStorage:
 
 def allocate_storage(state: DeviceState, nbytes: int) -> DeviceStorage:
     """Return the storage of new memory."""
-    base = allocate_or_collect(state, nbytes)
+    base = allocate_or_collect(state, state.driver.allocate, nbytes)
     return refer_to(state, state.add_own(base, nbytes))
 
 
@@ -86,16 +88,18 @@ def duplicate(storage: DeviceStorage) -> DeviceStorage:
     return made
 
 
-def allocate_or_collect(state: DeviceState, nbytes: int) -> int:
-    """Return the base of new memory; collect before it is short. Clause CUDA-26.
+def allocate_or_collect(
+    state: DeviceState, allocate: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """Return what a driver allocates; collect before memory is short. Clause CUDA-26.
 
     Raises OutOfDeviceMemoryError.
     """
     try:
-        return state.driver.allocate(nbytes)
+        return allocate(*arguments)
     except OutOfDeviceMemoryError:
         free_uncounted(state)
-        return state.driver.allocate(nbytes)
+        return allocate(*arguments)
 
 
 def find_around(state: DeviceState, pointer: int) -> Allocation | None:
@@ -205,8 +209,8 @@ def export(state: DeviceState, allocation: Allocation) -> tuple[bytes, CountTabl
     if allocation.handle is None or allocation.table is None:
         allocation.handle = state.driver.ipc_handle(allocation.base)
         allocation.table = own_table(state)
-        name = name_of(allocation.table.address, allocation.number)
-        state.known[name] = allocation
+        allocation.name = name_of(allocation.table.address, allocation.number)
+        state.known[allocation.name] = allocation
     return allocation.handle, allocation.table
 
 
@@ -372,11 +376,11 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
 
     Raises DeviceHandleError.
     """
-    base = state.driver.open_handle(message.memory)
-    allocation = Allocation(
-        base, message.nbytes, message.allocation, message.memory, count.table, count
-    )
-    state.known[name_of(message.table, message.allocation)] = allocation
+    name = name_of(message.table, message.allocation)
+    allocation = state.known[name] = Allocation(
+        state.driver.open_handle(message.memory), message.nbytes, message.allocation,
+        name, (), message.memory, count.table, count,
+    )  # fmt: skip
     return allocation
 
 
@@ -403,7 +407,9 @@ def release(state: DeviceState, allocation: Allocation) -> None:
         return
     if allocation.live_storage() is not None:
         return  # it was received again
-    if allocation.held is not None:
+    if allocation.pieces:
+        unmap_allocation(state, allocation)
+    elif allocation.held is not None:
         close_allocation(state, allocation)
     elif may_free(allocation):
         free_allocation(state, allocation)
@@ -435,6 +441,16 @@ def free_allocation(state: DeviceState, allocation: Allocation) -> None:
     state.unregister(allocation)
     finish_work(state)
     state.driver.free(allocation.base)
+
+
+def unmap_allocation(state: DeviceState, allocation: Allocation) -> None:
+    """Finish the work of this process on virtual memory, then unmap.
+
+    The driver frees it with the last process that has it. Clauses CUDA-25, CUDA-39.
+    """
+    state.unregister(allocation)
+    finish_work(state)
+    state.driver.unmap(allocation.base)
 
 
 # Collecting, and the end
@@ -477,7 +493,9 @@ def shut_down(state: DeviceState) -> None:
 def give_back_all(state: DeviceState) -> set[int]:
     """Close and free everything; return the allocations that are counted still."""
     for allocation in list(state.known.values()):
-        if allocation.held is not None:
+        if allocation.pieces:
+            unmap_allocation(state, allocation)
+        elif allocation.held is not None:
             close_allocation(state, allocation)
     finish_waits(state)
     counted = state.own_table.counted() if state.own_table else set()

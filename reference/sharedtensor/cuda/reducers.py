@@ -4,6 +4,9 @@ The reducers are registered with the standard library's pickler for channels, so
 `Queue`, `Pipe`, `Pool` and process arguments of every context carry device
 tensors. No descriptor has to travel, and the sharing strategy of CPU tensors
 plays no part; a CPU tensor in the same message takes its own way. Clause CUDA-33.
+
+Virtual memory does travel by descriptors. It is an object of the pickle, so Python's
+memo sends it once for all tensors of a message that lie in it. Clause CUDA-40.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from . import protocol
+from . import protocol, virtual
 from .devices import device_state, local_name
-from .state import Message
+from .state import DeviceStorage, Message, VirtualMessage
 from .tensors import CudaTensor
 
 PLACE = ("storage", "byte_offset", "shape", "byte_strides", "dtype", "device")
@@ -32,6 +35,9 @@ def reduce_tensor(tensor: CudaTensor) -> tuple[Any, ...]:
     if tensor.storage is None:
         return rebuild_tensor, (identity, None, 0, view), attributes
     offset = protocol.offset_in_allocation(tensor.storage, tensor.data_ptr())
+    if tensor.storage.allocation.pieces:
+        place = tensor.storage, offset, *view
+        return rebuild_in_storage, place, attributes
     message = protocol.send(tensor.storage)
     return rebuild_tensor, (identity, message, offset, view), attributes
 
@@ -67,5 +73,23 @@ def rebuild_tensor(
     return CudaTensor(storage, offset, shape, byte_strides, dtype, device)
 
 
+def rebuild_in_storage(storage: DeviceStorage, offset: int, *view: *View) -> CudaTensor:
+    """Receive a tensor in virtual memory. Clause CUDA-41."""
+    return CudaTensor(storage, offset, *view, storage.state.driver.name)
+
+
+def reduce_storage(storage: DeviceStorage) -> tuple[Any, ...]:
+    """Send virtual memory; raises TypeError for other storages."""
+    if not storage.allocation.pieces:
+        storage.__reduce_ex__(None)
+    return rebuild_storage, (storage.state.driver.identity, virtual.send(storage))
+
+
+def rebuild_storage(identity: str, message: VirtualMessage) -> DeviceStorage:
+    """Receive virtual memory; raises what `virtual.receive` raises, and as above."""
+    return virtual.receive(device_state(local_name(identity)), message)
+
+
 # Looked up at each send, as every step of the protocol is.
 ForkingPickler.register(CudaTensor, lambda tensor: reduce_tensor(tensor))
+ForkingPickler.register(DeviceStorage, lambda storage: reduce_storage(storage))

@@ -61,9 +61,7 @@ class SharedFile:
         size = os.fstat(owned.fd).st_size
         # mmap keeps a descriptor of its own; through another open file, so that
         # a forked child which inherits the mapping does not inherit the lock.
-        path = f"/proc/self/fd/{owned.fd}"
-        other = OwnedDescriptor.opened_by(os.open, path, os.O_RDWR | os.O_CLOEXEC)
-        with closing(other):
+        with closing(self.reopened()) as other:
             self.memory = mmap.mmap(other.fd, size)
         self.token = bytes(self.memory[:TOKEN_BYTES])
 
@@ -94,6 +92,21 @@ class SharedFile:
                 "they have been received and dropped."
             )
         return cls(owned)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, in this process."""
+        fd: int = self._owned.fd
+        return fd
+
+    def reopened(self) -> OwnedDescriptor:
+        """Return a descriptor of an open file of its own."""
+        path = f"/proc/self/fd/{self.fd}"
+        return OwnedDescriptor.opened_by(os.open, path, os.O_RDWR | os.O_CLOEXEC)
+
+    def is_open_as(self, fd: int) -> bool:
+        """Return whether a descriptor refers to this file."""
+        return os.path.samestat(os.fstat(fd), os.fstat(self.fd))
 
     @property
     def address(self) -> Address:

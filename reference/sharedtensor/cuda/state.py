@@ -7,9 +7,9 @@ There is one `DeviceState` for each device that the process uses. It is changed 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar, TypeVarTuple
 
 from ..finalizers import FinalizerLock
 from .counts import Count, CountTable
@@ -43,6 +43,8 @@ class Allocation:
 
     Attributes:
         base: its address in this process.
+        pieces: the sizes of what is mapped there side by side, if it is virtual memory.
+        name: what names it in all processes; None until it is sent.
         number: its name in the table of its maker.
         handle: its name on the device; None until it is sent.
         table: where its maker counts; None until it is sent.
@@ -53,7 +55,9 @@ class Allocation:
 
     base: int
     nbytes: int
-    number: int
+    number: int = 0
+    name: AllocationName | None = None
+    pieces: Sequence[int] = ()
     handle: bytes | None = None
     table: CountTable | None = None
     held: Count | None = None
@@ -100,6 +104,14 @@ class Message(NamedTuple):
     slot: int | None = None  # in bytes that a program pickles itself
     serial: int = 0
     event: bytes | None = None
+
+
+class VirtualMessage(NamedTuple):
+    """What travels of virtual memory: a descriptor for each piece."""
+
+    name: AllocationName
+    pieces: Sequence[int]
+    descriptors: list[Any]
 
 
 @dataclass(frozen=True)
@@ -180,5 +192,5 @@ class DeviceState:
     def unregister(self, allocation: Allocation) -> None:
         """Find it no more, since its address is used again. Clause CUDA-12."""
         allocation.finished = True
-        if allocation.table is not None:
-            self.known.pop(name_of(allocation.table.address, allocation.number), None)
+        if allocation.name is not None:
+            self.known.pop(allocation.name, None)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..layout import contiguous, is_basic
-from . import protocol
+from . import protocol, virtual
 from .devices import device_state
 from .driver import Driver
 from .errors import DeviceError
@@ -264,6 +264,18 @@ def empty_block(nbytes: int, device: str | None = None) -> DeviceStorage:
     Raises DeviceUnavailableError; OutOfDeviceMemoryError; ForkError.
     """
     return protocol.allocate(device_state(device), nbytes)
+
+
+def virtual_block(
+    *sizes: int, device: str | None = None, is_exportable: bool = True
+) -> DeviceStorage:
+    """Map physical memory of these sizes side by side, see `carve`. Clause CUDA-39.
+
+    The sizes are rounded up to what the device takes. What is not exportable cannot be
+    sent. Raises what `empty_block` raises.
+    """
+    state = device_state(device)
+    return state.use(virtual.allocate, state, sizes, is_exportable)
 
 
 def carve(

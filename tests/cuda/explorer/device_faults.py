@@ -180,6 +180,6 @@ def records_no_event(state, count):
 
 
 @fault(protocol, "allocate_or_collect", "room_is_short")
-def does_not_collect(state, nbytes):
+def does_not_collect(state, allocate, nbytes):
     """Where there is no room, what was given back is not freed before."""
-    return state.driver.allocate(nbytes)
+    return allocate(nbytes)

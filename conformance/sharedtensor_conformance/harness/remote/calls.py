@@ -43,6 +43,8 @@ DTYPES_MADE: dict[str, Callable[..., list[str]]] = {
     "reinterpret": lambda tensor, dtype: [dtype],
     "make_on_device": lambda values, dtype: [dtype],
     "make_on": lambda index, values, dtype: [dtype],
+    "make_across": lambda values, dtype: [dtype],
+    "make_unexportable": lambda values, dtype: [dtype],
     "carve": lambda parts: [dtype for _, dtype in parts],
 }
 """What returns the dtypes that an operation is asked to make, of its arguments."""

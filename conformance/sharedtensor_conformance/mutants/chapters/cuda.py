@@ -31,8 +31,10 @@ def forked_child_reads_zeros(cpu):
 
 
 @mutant(
-    "forgets_device_offsets", "CUDA-2", replaces="cuda.protocol.offset_in_allocation"
-)
+    "forgets_device_offsets",
+    "CUDA-2", "CUDA-41",
+    replaces="cuda.protocol.offset_in_allocation",
+)  # fmt: skip
 def forgets_device_offsets(offset_in_allocation):
     """Every tensor in an allocation arrives at its begin."""
     return lambda storage, pointer: 0
@@ -490,7 +492,7 @@ def frees_without_waiting(free_allocation):
 )
 def gives_up_without_collecting(allocate_or_collect):
     """An allocation for which there is no room fails at once."""
-    return lambda state, nbytes: state.driver.allocate(nbytes)
+    return lambda state, allocate, *arguments: allocate(*arguments)
 
 
 @mutant(
@@ -776,3 +778,172 @@ def bytes_outlive_their_maker(take_count):
         return take_count(table, message)
 
     return take_any
+
+
+# Virtual memory
+
+UNMAP = "cuda.protocol.unmap_allocation"
+
+
+@mutant("a_drop_clears_virtual_memory", "CUDA-39", "CUDA-35", replaces=UNMAP)
+def a_drop_clears_virtual_memory(unmap_allocation):
+    """Who drops virtual memory clears it, whoever has it besides."""
+
+    def clear_and_unmap(state, allocation):
+        state.driver.copy_to_device(allocation.base, bytes(allocation.nbytes))
+        unmap_allocation(state, allocation)
+
+    return clear_and_unmap
+
+
+@mutant("virtual_memory_stays_mapped", "CUDA-39", replaces=UNMAP)
+def virtual_memory_stays_mapped(unmap_allocation):
+    """A process that drops virtual memory does not unmap it."""
+    return lambda state, allocation: state.unregister(allocation)
+
+
+@mutant("each_tensor_costs_a_descriptor", "CUDA-40", replaces=REDUCE)
+def each_tensor_costs_a_descriptor(reduce_tensor):
+    """A message has the descriptors of an allocation once for each tensor in it."""
+
+    def reduce(tensor):
+        rebuild, arguments, *rest = reduce_tensor(tensor)
+        if tensor.storage is not None and tensor.storage.allocation.pieces:
+            again = object.__new__(type(tensor.storage))
+            vars(again).update(vars(tensor.storage))
+            arguments = (again, *arguments[1:])
+        return rebuild, arguments, *rest
+
+    return reduce
+
+
+@mutant("senders_keep_descriptors", "CUDA-40", replaces="cuda.virtual.export")
+def senders_keep_descriptors(export):
+    """A sender keeps each descriptor that it exports."""
+
+    def export_and_keep(state, allocation):
+        exported = export(state, allocation)
+        for owned in exported:
+            os.dup(owned.fd)
+        return exported
+
+    return export_and_keep
+
+
+@mutant("receivers_keep_descriptors", "CUDA-40", replaces="cuda.virtual.find_or_map")
+def receivers_keep_descriptors(find_or_map):
+    """A receiver keeps the descriptors of each message."""
+
+    def map_and_keep(state, message, owned):
+        for each in owned:
+            os.dup(each.fd)
+        return find_or_map(state, message, owned)
+
+    return map_and_keep
+
+
+@mutant(
+    "maps_allocations_in_another_order",
+    "CUDA-41",
+    replaces="cuda.virtual.find_or_map",
+)
+def maps_allocations_in_another_order(find_or_map):
+    """A receiver maps the last allocation of a range first."""
+
+    def map_backwards(state, message, owned):
+        return find_or_map(state, message, owned[::-1])
+
+    return map_backwards
+
+
+@mutant(
+    "copies_what_cannot_be_exported",
+    "CUDA-42",
+    replaces="cuda.reducers.reduce_storage",
+)
+def copies_what_cannot_be_exported(reduce_storage):
+    """In place of virtual memory that cannot be exported a copy is sent."""
+    from sharedtensor.cuda import DeviceHandleError, virtual
+
+    def reduce_it_or_a_copy(storage):
+        try:
+            return reduce_storage(storage)
+        except DeviceHandleError:
+            state, nbytes = storage.state, storage.nbytes
+            made = state.use(virtual.allocate, state, [nbytes], True)
+            content = state.use(state.driver.copy_to_host, storage.data_ptr(), nbytes)
+            state.use(state.driver.copy_to_device, made.data_ptr(), content)
+            return reduce_storage(made)
+
+    return reduce_it_or_a_copy
+
+
+@mutant("refused_virtual_memory_stays", "CUDA-42", replaces="cuda.virtual.send")
+def refused_virtual_memory_stays(send):
+    """What could not be exported is kept."""
+    from sharedtensor.cuda import DeviceHandleError
+
+    kept = []
+
+    def send_or_keep(storage):
+        try:
+            return send(storage)
+        except DeviceHandleError:
+            kept.append(storage)
+            raise
+
+    return send_or_keep
+
+
+@mutant(
+    "virtual_memory_needs_its_sender",
+    "CUDA-43",
+    replaces=("cuda.virtual.send", "cuda.virtual.receive"),
+)
+def virtual_memory_needs_its_sender(send, receive):
+    """A message is refused when its sender has ended."""
+    from sharedtensor.cuda import MakerGoneError
+
+    def send_by_process(storage):
+        message = send(storage)
+        return message._replace(name=(*message.name, os.getpid()))
+
+    def receive_while_it_lives(state, message):
+        *name, sender = message.name
+        if not os.path.exists(f"/proc/{sender}"):
+            raise MakerGoneError("The sender has ended.")
+        return receive(state, message._replace(name=tuple(name)))
+
+    return send_by_process, receive_while_it_lives
+
+
+@mutant("sends_pending_virtual_memory", "CUDA-6", replaces="cuda.virtual.export")
+def sends_pending_virtual_memory(export):
+    """The work before a send of virtual memory is not completed."""
+    return lambda state, allocation: state.driver.export_mapped(allocation.base)
+
+
+@mutant("unmaps_without_waiting", "CUDA-25", replaces=UNMAP)
+def unmaps_without_waiting(unmap_allocation):
+    """A process unmaps memory on which its work is pending."""
+
+    def unmap(state, allocation):
+        state.unregister(allocation)
+        state.driver.unmap(allocation.base)
+
+    return unmap
+
+
+@mutant(
+    "maps_each_message_anew",
+    "CUDA-10",
+    replaces="cuda.virtual.find_or_map",
+)
+def maps_each_message_anew(find_or_map):
+    """Virtual memory that a process has is mapped once more with each message."""
+
+    def map_anew(state, message, owned):
+        state.known.pop(message.name, None)
+        return find_or_map(state, message, owned)
+
+    return map_anew

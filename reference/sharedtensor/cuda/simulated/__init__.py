@@ -15,20 +15,30 @@ import functools
 import multiprocessing
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from ..driver import Driver
+from ...descriptors import OwnedDescriptor
+from ..driver import Driver, not_exportable
 from ..errors import DeviceError, DeviceHandleError, IllegalAddressError
 from ..shared_file import TOKEN_BYTES, Address, SharedFile, find_in
-from .memory import ALIGNMENT, SimulatedMemory, file_name
+from .memory import (
+    ALIGNMENT,
+    EXPORTABLE,
+    FIND_IT,
+    UNEXPORTABLE,
+    VARIABLE,
+    SimulatedMemory,
+    file_name,
+)
 from .streams import SimulatedStreams
 
-VARIABLE = "SHAREDTENSOR_SIMULATED_DEVICE"
 DEVICES = 2
 DEFAULT_MEMORY = 64 << 20
 HANDLE_BYTES = 64
+GRANULARITY = 64 << 10
+"""The sizes of virtual memory are multiples of so many bytes."""
 # A device (pid, descriptor, token), a row of one of its tables and the serial.
 _HANDLE = struct.Struct(f"<4sqq{TOKEN_BYTES}sqq")
 _MEMORY, _EVENT = b"mem\0", b"evt\0"
@@ -46,6 +56,7 @@ class _Mapping:
     offset: int
     nbytes: int
     opens: int = 0
+    range: int = 0  # of virtual memory: where the range of its pieces begins
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -61,6 +72,7 @@ def _alone(method: Method) -> Method:
 
     def without_the_dead(self: SimulatedDevice, /, *arguments: Any) -> Any:
         self._memory.remove_dead_processes()
+        self._memory.release_unreferenced()
         return method(self, *arguments)
 
     return cast("Method", locked)
@@ -126,17 +138,23 @@ class SimulatedDevice(Driver):
         del self._mappings[base]
         self._memory.release(mapping.index)
 
-    def _mapping_of(self, pointer: int, nbytes: int) -> _Mapping:
+    def _mapping_of(self, pointer: int) -> _Mapping:
         for mapping in self._mappings.values():
             if mapping.base <= pointer < mapping.base + mapping.nbytes:
-                if pointer + nbytes <= mapping.base + mapping.nbytes:
-                    return mapping
-                break
+                return mapping
         raise IllegalAddressError(
-            f"The {nbytes} bytes at {pointer:#x} are not within one allocation that "
-            "this process made or has open; a pointer of another process means "
-            "nothing here."
+            f"The byte at {pointer:#x} is not within an allocation that this process "
+            "made or has open; a pointer of another process means nothing here."
         )
+
+    def _places_of(self, pointer: int, nbytes: int) -> Iterator[tuple[int, int]]:
+        """Yield where bytes lie in the arena: offset and size of each run of them."""
+        while nbytes:
+            mapping = self._mapping_of(pointer)
+            within = pointer - mapping.base
+            size = min(nbytes, mapping.nbytes - within)
+            yield mapping.offset + within, size
+            pointer, nbytes = pointer + size, nbytes - size
 
     @_alone
     def memory_info(self) -> tuple[int, int]:
@@ -146,12 +164,12 @@ class SimulatedDevice(Driver):
 
     @_alone
     def allocation_of(self, pointer: int) -> tuple[int, int]:
-        mapping = self._mapping_of(pointer, 1)
+        mapping = self._mapping_of(pointer)
         return mapping.base, mapping.nbytes
 
     @_alone
     def ipc_handle(self, pointer: int) -> bytes:
-        mapping = self._mapping_of(pointer, 1)
+        mapping = self._mapping_of(pointer)
         if mapping.opens:
             raise DeviceHandleError(
                 f"The allocation at {mapping.base:#x} belongs to another process; "
@@ -208,24 +226,75 @@ class SimulatedDevice(Driver):
         if token != self._memory.file.token:
             raise DeviceHandleError(
                 "This handle belongs to another simulated device than the one this "
-                "process uses. Call use_simulated_device() before starting the "
-                f"processes (or their forkserver), so that they find it in {VARIABLE}."
+                f"process uses. {FIND_IT}"
             )
         return index, serial
+
+    # Virtual memory
+
+    @_alone
+    def map_new(
+        self, sizes: Sequence[int], is_exportable: bool
+    ) -> tuple[int, list[int]]:
+        pieces = [-(-size // GRANULARITY) * GRANULARITY for size in sizes]
+        maker = EXPORTABLE if is_exportable else UNEXPORTABLE
+        # If one finds no room, nothing refers to those before it, which are released.
+        made = [self._memory.reserve(size, maker) for size in pieces]
+        return self._map_side_by_side(made), pieces
+
+    def _map_side_by_side(self, indices: Sequence[int]) -> int:
+        """Map allocations without a gap; they are open, so `free` refuses them."""
+        base = self._next_base
+        for index in indices:
+            self._memory.set_open(index, True)
+            mapping = self._map(index)
+            mapping.opens, mapping.range = 1, base
+            self._next_base = mapping.base + mapping.nbytes
+        self._next_base += ALIGNMENT
+        return base
+
+    def _pieces_at(self, base: int) -> list[_Mapping]:
+        return [each for each in self._mappings.values() if each.range == base]
+
+    @_alone
+    def export_mapped(self, base: int) -> list[OwnedDescriptor]:
+        indices = [mapping.index for mapping in self._pieces_at(base)]
+        makers = self._memory.allocations["maker"]
+        if any(makers[index] == UNEXPORTABLE for index in indices):
+            raise not_exportable(base)
+        return [self._memory.reference(index) for index in indices]
+
+    @_alone
+    def map_received(self, descriptors: Sequence[int], sizes: Sequence[int]) -> int:
+        indices = [self._memory.referred(fd) for fd in descriptors]
+        if [*self._memory.allocations["nbytes"][indices]] != [*sizes]:
+            raise DeviceHandleError(
+                f"A message claims pieces of {sizes} bytes that have other sizes. Send "
+                "the tensor again."
+            )
+        return self._map_side_by_side(indices)
+
+    @_alone
+    def unmap(self, base: int) -> None:
+        for mapping in self._pieces_at(base):
+            del self._mappings[mapping.base]
+            self._memory.set_open(mapping.index, False)
 
     # Work
 
     @_alone
     def copy_to_device(self, pointer: int, data: bytes) -> None:
-        mapping = self._mapping_of(pointer, len(data))
-        self._streams.queue_copy(mapping.offset + pointer - mapping.base, data)
+        done = 0
+        for offset, size in list(self._places_of(pointer, len(data))):
+            self._streams.queue_copy(offset, data[done : done + size])
+            done += size
 
     @_alone
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
-        mapping = self._mapping_of(pointer, nbytes)
+        places = list(self._places_of(pointer, nbytes))
         self._streams.complete(self._memory.own_process)
-        start = mapping.offset + pointer - mapping.base
-        return self._memory.arena[start : start + nbytes].tobytes()
+        arena = self._memory.arena
+        return b"".join(arena[at : at + size].tobytes() for at, size in places)
 
     @_alone
     def synchronize(self) -> None:

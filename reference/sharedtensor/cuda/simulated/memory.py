@@ -11,16 +11,27 @@ it holds that lock, so each change becomes valid by one last store.
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
-from ..errors import DeviceError, OutOfDeviceMemoryError
+from ...descriptors import OwnedDescriptor
+from ...names.keeper import is_locked, lock_byte
+from ..errors import DeviceError, DeviceHandleError, OutOfDeviceMemoryError
 from ..liveness import is_alive, own_identity
 from ..shared_file import SharedFile
 
 FILE_NAME = "simulated-device"
+VARIABLE = "SHAREDTENSOR_SIMULATED_DEVICE"
+FIND_IT = (
+    "Call use_simulated_device() before starting the processes (or their forkserver), "
+    f"so that they find it in {VARIABLE}."
+)
 POISON = 0xDB
 ALIGNMENT = 256
 MAX_PROCESSES = 64
+# The makers of virtual memory, which belongs to no process.
+EXPORTABLE, UNEXPORTABLE = -1, -2
 MAX_ALLOCATIONS = 4096
 MAX_EVENTS = 8192
 LOG_BYTES = 4 << 20
@@ -139,9 +150,10 @@ class SimulatedMemory:
 
     # Allocations
 
-    def reserve(self, nbytes: int) -> int:
+    def reserve(self, nbytes: int, maker: int | None = None) -> int:
         """Find room and return the allocation's row number.
 
+        The maker is this process, or says of virtual memory whether it is exportable.
         Raises OutOfDeviceMemoryError.
         """
         offset = self._first_gap(_footprint(nbytes))
@@ -154,7 +166,8 @@ class SimulatedMemory:
                 "use_simulated_device(memory=...)."
             )
         row = self.allocations[int(vacant[0])]
-        row["maker"], row["offset"], row["nbytes"] = self.own_process, offset, nbytes
+        row["maker"] = self.own_process if maker is None else maker
+        row["offset"], row["nbytes"] = offset, nbytes
         row["serial"] = self.new_serial()
         return int(vacant[0])
 
@@ -173,6 +186,43 @@ class SimulatedMemory:
         start = int(row["offset"])
         self.arena[start : start + _footprint(int(row["nbytes"]))] = POISON
         row["serial"] = 0
+
+    # Virtual memory
+
+    def set_open(self, index: int, is_open: bool) -> None:
+        """Note whether this process has an allocation open."""
+        self.opens[index, self.own_process] = is_open
+
+    def reference(self, index: int) -> OwnedDescriptor:
+        """Return a descriptor that keeps an allocation, wherever it is.
+
+        It is an open file of the device at the position of the row's number, and has
+        a lock on the byte there, which the kernel drops with the last duplicate.
+        """
+        owned = self.file.reopened()
+        os.lseek(owned.fd, index, os.SEEK_SET)
+        lock_byte(owned.fd, index)
+        return owned
+
+    def referred(self, fd: int) -> int:
+        """Return the row of the allocation to which a descriptor leads.
+
+        Raises DeviceHandleError.
+        """
+        index = os.lseek(fd, 0, os.SEEK_CUR) if self.file.is_open_as(fd) else -1
+        if index not in np.flatnonzero(self.allocations["maker"] == EXPORTABLE):
+            raise DeviceHandleError(
+                "This descriptor leads to no memory of the simulated device that this "
+                f"process uses. {FIND_IT}"
+            )
+        return index
+
+    def release_unreferenced(self) -> None:
+        """Release the virtual memory that no process and no descriptor has."""
+        made = (self.allocations["serial"] != 0) & (self.allocations["maker"] < 0)
+        for index in np.flatnonzero(made).tolist():
+            if not self.opens[index].any() and not is_locked(self.file.fd, index):
+                self.release(index)
 
     def free_bytes(self) -> int:
         """Return how many bytes are neither allocated nor open after their free."""
