@@ -9,9 +9,10 @@ import sharedtensor.multiprocessing as mp
 
 @pytest.fixture(autouse=True)
 def only_own_garbage():
-    """Collect only what a test makes: tests collect often, and pytest has much."""
+    """Collect only what a test makes, and all of it: pytest itself has much."""
     gc.freeze()
     yield
+    gc.collect()  # what is left would be frozen when the next test begins
     gc.unfreeze()
 
 
