@@ -79,3 +79,15 @@ def test_first_failure_ends_the_recording(recorder):
     ask(OWNER, "values")
     assert recorder.failure == {"kind": "equality", "sentence": "it is so"}
     assert recorder.events == []
+
+
+def test_folder_for_temporary_files_is_recorded_as_what_a_program_can_make(
+    recorder, tmp_path
+):
+    (tmp_path / "file").touch()
+    for name in ("", "file", "gone"):
+        listener().environment({"TMPDIR": str(tmp_path / name)})
+    listener().environment({})
+    length = len(str(tmp_path))
+    places = [["folder", length], ["file", length + 5], ["missing", length + 5]]
+    assert [event["given"]["TMPDIR"] for event in recorder.events] == places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -193,6 +194,39 @@ def test_answers_can_be_left_to_the_last_one():
         "owner.values()",
         "assert owner.values() == [2]",
     ]
+
+
+def test_answer_that_differs_from_run_to_run_is_not_what_is_right():
+    answer = operate("read", 5, returned=0.25)
+    evidence = "not so: the array has its values: got 0.25, not 33"
+    lines = lines_of(answer, evidence=evidence, compares=False)
+    assert lines == ["assert owner.read(5) != 33"]
+    lines = lines_of(answer, evidence=evidence)
+    assert lines == ["assert owner.read(5) == 0.25"]
+
+
+def test_processes_have_the_environment_of_their_stage():
+    given = {"TMPDIR": ["missing", 120], "PYTHONOPTIMIZE": "1"}
+    events = [
+        {**ANSWERED, "kind": "environment", "given": given, "is_own": True},
+        run(f"{ACTOR}prepare", True, answered=2),
+    ]
+    assert Steps(events, "", compares=True).write() == [
+        "os.environ['PYTHONOPTIMIZE'] = '1'",
+        "use_temporary_folder('missing', 120)",
+        *HEAD,
+    ]
+
+
+@pytest.mark.parametrize(("what", "is_there"), [("folder", True), ("missing", False)])
+def test_temporary_folder_of_a_program_has_a_path_of_a_length(
+    what, is_there, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    runtime.use_temporary_folder(what, len(str(tmp_path)) + 30)
+    made = os.environ["TMPDIR"]
+    assert len(made) == len(str(tmp_path)) + 30
+    assert os.path.isdir(made) == is_there
 
 
 def test_long_values_are_short_in_the_program():

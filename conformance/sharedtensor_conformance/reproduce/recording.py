@@ -45,6 +45,16 @@ class EventRecorder(Listener):
         """Note that the next event is the first one of the test, or of an attempt."""
         self.test, self.failure = len(self.events), {}
 
+    def environment(self, variables: dict[str, str]) -> None:
+        """Record the variables of a new stage; of a folder, what a program can make."""
+        given: dict[str, Any] = dict(variables)
+        if path := given.get("TMPDIR"):
+            is_there = "folder" if os.path.isdir(path) else "file"
+            kind = is_there if os.path.exists(path) else "missing"
+            given["TMPDIR"] = [kind, len(path)]
+        if given:
+            self._add(None, "environment", given=given)
+
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
         """Record a request to a process."""
         do, function = message["do"], ""

@@ -171,6 +171,17 @@ class OwnShm:
         change(self, *arguments)
 
 
+def use_temporary_folder(what: str, length: int) -> None:
+    """Name to all processes a folder, a file or nothing, by a path of this length."""
+    path = f"{os.environ['TMPDIR']}/"
+    path += "t" * max(length - len(path), 1)
+    if what == "folder":
+        os.mkdir(path)
+    elif what == "file":
+        open(path, "w").close()
+    os.environ["TMPDIR"] = path
+
+
 def start_owner() -> Process:
     """Start the process that starts all others."""
     owner = subprocess.Popen([sys.executable, __file__, listener.getsockname()])

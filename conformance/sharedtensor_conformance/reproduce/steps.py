@@ -173,6 +173,8 @@ class Steps:
         match event["kind"]:
             case "system":
                 self.lines.append(self._change(event))
+            case "environment":
+                self.lines += _environment(event["given"])
             case "signal" if event["number"] == signal.SIGKILL:
                 self.lines.append(f"{who}.kill()")
             case "signal":
@@ -290,8 +292,13 @@ class Steps:
             return [asked]
         if value is None and not _returns(name):
             return [asked]
-        if not (self.compares or event is self.events[-1]):
+        if self.compares:
+            return self._compared(asked, value)
+        if event is not self.events[-1]:
             return [asked]
+        expected = re.search(r"got (.+), not (.+)", self.evidence)
+        if expected and expected[1] == repr(value):
+            return [f"assert {asked} != {expected[2]}"]
         return self._compared(asked, value)
 
     def _kept(
@@ -432,6 +439,15 @@ def _end_of_process(evidence: str, statuses: Sequence[Any]) -> str:
     if found is None:
         return ""
     return f"exit status {found[2] or -signal.Signals[found[1]]}"
+
+
+def _environment(given: Mapping[str, Any]) -> list[str]:
+    """Return the lines that give the processes their environment variables."""
+    others = {name: value for name, value in given.items() if name != "TMPDIR"}
+    lines = [f"os.environ[{name!r}] = {value!r}" for name, value in others.items()]
+    if place := given.get("TMPDIR"):
+        lines.append(f"use_temporary_folder({_listed(place)})")
+    return lines
 
 
 def _variable(process: str) -> str:

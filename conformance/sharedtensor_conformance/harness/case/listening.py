@@ -14,6 +14,9 @@ from typing import Any
 class Listener:
     """Receives the actions of a test; this base class ignores them."""
 
+    def environment(self, variables: dict[str, str]) -> None:
+        """The processes of a new stage get these environment variables."""
+
     def attempt_began(self) -> None:
         """A new attempt begins; earlier events belong to another one."""
 

@@ -122,6 +122,7 @@ class Stage:
         The arguments are those of `Isolation`.
         """
         isolation = Isolation(True, enter, environment or {}, alone)
+        listener().environment(environment or {})
         isolated = Stage(
             self.name,
             self.implementation,
