@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "ci"))
 
 import run_programs
 
-RECORDS = REPORTS / "programs"
+RECORDS = sorted((REPORTS / "programs").glob("*.json"))
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_rows_of_another_version_are_not_kept(run):
     assert not any(row["shown"] for row in rows)
 
 
-@pytest.mark.parametrize("name", ["torch", "paddle", "mindspore"])
+@pytest.mark.parametrize("name", [record.stem for record in RECORDS])
 def test_record_has_a_row_for_each_deviation_of_the_report(name):
-    rows = json.loads((RECORDS / f"{name}.json").read_text())["programs"]
+    rows = json.loads((RECORDS[0].parent / f"{name}.json").read_text())["programs"]
     expected = [case.id for case in run_programs.chosen(recorded(name))]
     hint = f'older than the report: nox -s "programs({name})" -- --missing'
     assert [row["case"] for row in rows] == expected, hint
