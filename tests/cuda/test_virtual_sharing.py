@@ -4,6 +4,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+from multiprocessing import forkserver
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
@@ -66,9 +67,15 @@ def child(tensors, pipe):
     pipe.send((whole.tolist(), whole.storage is part.storage))
 
 
+@pytest.fixture
+def new_fork_server():
+    """An earlier one may have been started before there was a simulated device."""
+    forkserver._forkserver._stop()
+
+
 @pytest.mark.parametrize("module", [mp, multiprocessing])
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_process_gets_it_as_an_argument(module, method):
+def test_a_process_gets_it_as_an_argument(module, method, new_fork_server):
     context = module.get_context(method)
     tensor = across([1, 2, 3, 4])
     ours, theirs = context.Pipe()

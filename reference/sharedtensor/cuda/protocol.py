@@ -377,11 +377,17 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
     Raises DeviceHandleError.
     """
     name = name_of(message.table, message.allocation)
-    allocation = state.known[name] = Allocation(
-        state.driver.open_handle(message.memory), message.nbytes, message.allocation,
-        name, (), message.memory, count.table, count,
-    )  # fmt: skip
-    return allocation
+    opened = Allocation(
+        state.driver.open_handle(message.memory),
+        message.nbytes,
+        message.allocation,
+        name,
+        handle=message.memory,
+        table=count.table,
+        held=count,
+    )
+    state.known[name] = opened
+    return opened
 
 
 def refuse(message: Message) -> None:
