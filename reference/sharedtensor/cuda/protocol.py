@@ -129,10 +129,10 @@ def refer_to(state: DeviceState, allocation: Allocation) -> DeviceStorage:
 def new_storage(state: DeviceState, allocation: Allocation) -> DeviceStorage:
     """Return a storage whose end releases the allocation."""
     storage = DeviceStorage(state, allocation)
-    allocation.storage_ref = weakref.ref(storage)
     end = functools.partial(release, state, allocation)
     finalizer = weakref.finalize(storage, state.lock.run_soon, end)
     finalizer.atexit = False  # `shut_down` sees to the end of the process
+    allocation.finalizer = finalizer
     return storage
 
 

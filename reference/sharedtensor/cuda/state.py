@@ -50,7 +50,7 @@ class Allocation:
         table: where its maker counts; None until it is sent.
         held: the count of the message that brought it; None if this process owns it.
         finished: it was closed or freed.
-        storage_ref: leads to the storage that refers to it.
+        finalizer: of the storage that refers to it, to which it leads.
     """
 
     base: int
@@ -62,11 +62,16 @@ class Allocation:
     table: CountTable | None = None
     held: Count | None = None
     finished: bool = False
-    storage_ref: weakref.ref[DeviceStorage] | None = None
+    finalizer: weakref.finalize[Any, DeviceStorage] | None = None
 
     def live_storage(self) -> DeviceStorage | None:
-        """Return the storage of this process that refers to it; None if it is gone."""
-        return self.storage_ref() if self.storage_ref else None
+        """Return the storage of this process that refers to it; None if it is gone.
+
+        It is gone once its finalizer has begun. A weak reference alone would not say
+        so: since Python 3.15 it can lead to an object whose finalizer is running.
+        """
+        found = self.finalizer and self.finalizer.peek()
+        return found[0] if found else None
 
 
 class DeviceStorage:
