@@ -1,10 +1,12 @@
 """What forks, and the ends of processes, leave of descriptors and names."""
 
+import gc
 import multiprocessing as standard
 import signal
 import subprocess
 import sys
 
+import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from holdings import descriptors, eventually, own_names
@@ -99,7 +101,8 @@ def test_message_with_many_small_tensors_costs_one_descriptor_or_name(strategy):
     assert [tensor.item() for tensor in theirs.recv()] == list(range(300))
 
 
-def test_segment_that_is_being_released_is_not_found(strategy, monkeypatch):
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_segment_that_is_being_released_is_not_found(strategy, in_a_cycle, monkeypatch):
     """Python runs a finalizer before it clears the weak references to its object."""
     release, found = strategies.release_segment, []
 
@@ -110,5 +113,10 @@ def test_segment_that_is_being_released_is_not_found(strategy, monkeypatch):
     monkeypatch.setattr(strategies, "release_segment", look_and_release)
     tensor = sharedtensor.ones(3).share_memory_()
     assert protocol.find_segment(tensor.storage.segment.token)
+    if in_a_cycle:
+        cycle = [tensor]
+        cycle.append(cycle)
+        del cycle
     del tensor
+    gc.collect()
     assert found == [None]
