@@ -75,6 +75,13 @@ def test_a_receiver_that_never_synchronises_does_so_in_the_end(peer):
 # Sending on
 
 
+@pytest.mark.parametrize("make", [cuda.empty_block, cuda.virtual_block])
+def test_memory_that_only_a_cycle_refers_to_is_given_back(make):
+    """A weak reference may still lead to its storage while that is finalized."""
+    cycle = [make(24)]
+    cycle.append(cycle)
+
+
 def test_a_refused_receive_gives_its_count_back_at_once(new_peer, third):
     tensor = cuda.tensor([1, 2, 3])
     new_peer.call(keep, "x", tensor)
