@@ -14,6 +14,7 @@ samples of the second half rises by at most `BOUND`. At the end nothing is left.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import sys
 import time
@@ -135,8 +136,16 @@ def sample(group: Group, number: int, samples: Samples) -> None:
     for role, pid in watched.items():
         empty = {name: [] for name in ResourceCounts._fields}
         columns = samples.setdefault(role, empty)
+        # The thread of a queue closes a little later what it has written.
+        wait_until(functools.partial(is_as_before, columns, pid), GRACE)
         for name, value in resources_of(pid)._asdict().items():
             columns[name].append(value)
+
+
+def is_as_before(columns: Samples, pid: int) -> bool:
+    """Return whether the counts of a process are those of the last sample, if any."""
+    now = resources_of(pid)._asdict()
+    return all(columns[name][-1:] in ([], [now[name]]) for name in COUNTED)
 
 
 def segments_of(sandbox: Sandbox) -> list[str]:
