@@ -72,11 +72,13 @@ def steps(python: str, out: Path, lock: str, facts: dict[str, Any]) -> list[Step
     cost = (python, HERE / "send_cost.py", *label, "--out", out / "cost.json")
     where = ("--report", out / "gate.jsonl", "--lock", f"{lock}.gate", "--limit", 340)
     gate = (sys.executable, HERE / "gpu_gate.py", "--python", python, *label, *where)
-    report = f"--report={out / 'torch.jsonl'}"
-    torch = (python, *SUITE, *NO_CACHE, device, report, "--profile=cuda")
     back = (sys.executable, FITNESS, *label, "--compare", out / "facts.json")
-    report = f"--report={out / 'virtual.jsonl'}"
-    virtual = (python, *SUITE, *NO_CACHE, device, report, *VIRTUAL_MEMORY)
+
+    def suite(name: str, *options: str) -> tuple[object, ...]:
+        report = f"--report={out / name}.jsonl"
+        return (python, *SUITE, *NO_CACHE, device, report, *options)
+
+    virtual = suite("virtual", *VIRTUAL_MEMORY)
     found = [
         Step("virtual", "Virtual memory is shared", 180, virtual),
         Step("rules", "The rules of the simulated device hold here", 60, rules),
@@ -84,7 +86,7 @@ def steps(python: str, out: Path, lock: str, facts: dict[str, Any]) -> list[Step
         Step("gate", "The gate is open for the reference", 420, gate),
     ]
     if "torch" in facts["met"]["libraries"] and not emulated:
-        command = (*torch, "--impl=torch-cuda")
+        command = suite("torch", "--profile=cuda", "--impl=torch-cuda")
         found.append(Step("torch", "PyTorch on the device", 240, command))
     return [*found, Step("memory", "The device's memory is back", 30, back)]
 

@@ -71,10 +71,10 @@ def test_rows_of_another_version_are_not_kept(run):
     assert not any(row["shown"] for row in rows)
 
 
-@pytest.mark.parametrize("name", [record.stem for record in RECORDS])
-def test_record_has_a_row_for_each_deviation_of_the_report(name):
-    rows = json.loads((RECORDS[0].parent / f"{name}.json").read_text())["programs"]
-    expected = [case.id for case in run_programs.chosen(recorded(name))]
-    hint = f'older than the report: nox -s "programs({name})" -- --missing'
+@pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
+def test_record_has_a_row_for_each_deviation_of_the_report(file):
+    rows = json.loads(file.read_text())["programs"]
+    expected = [case.id for case in run_programs.chosen(recorded(file.stem))]
+    hint = f'older than the report: nox -s "programs({file.stem})" -- --missing'
     assert [row["case"] for row in rows] == expected, hint
     assert all(bool(row["said"]) != row["shown"] for row in rows)

@@ -4,10 +4,13 @@ import gc
 
 import pytest
 from cuda_peers import Peer, drop_everything
+from own_garbage import only_own_garbage
 from sharedtensor import cuda
 from sharedtensor.cuda import simulated
 from sharedtensor.cuda.devices import device_state
 from sharedtensor_conformance.adapters.reference import is_emulated
+
+__all__ = ["only_own_garbage"]  # pytest finds it here
 
 DEVICES = {"simulated": "sim:0", "emulated": "cuda:0", "cuda": "cuda:0"}
 
@@ -31,15 +34,6 @@ def pytest_configure(config):
 def device_name(request):
     """The name of the device that the command line chooses."""
     return DEVICES[request.config.getoption("device", "simulated")]
-
-
-@pytest.fixture(autouse=True)
-def only_own_garbage():
-    """Collect only what a test makes, and all of it: pytest itself has much."""
-    gc.freeze()
-    yield
-    gc.collect()  # what is left would be frozen when the next test begins
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,11 @@
 """Strategies and start methods for the tests of the reference."""
 
-import gc
-
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from own_garbage import only_own_garbage
 
-
-@pytest.fixture(autouse=True)
-def only_own_garbage():
-    """Collect only what a test makes, and all of it: pytest itself has much."""
-    gc.freeze()
-    yield
-    gc.collect()  # what is left would be frozen when the next test begins
-    gc.unfreeze()
+__all__ = ["only_own_garbage"]  # pytest finds it here
 
 
 @pytest.fixture(params=["file_descriptor", "file_system"])

@@ -690,15 +690,21 @@ def test_pending_writes_of_the_sender_do_not_outlive_its_tensor(
         check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
 
 
-@clause("CUDA-26", vary=())
-def test_allocation_for_which_there_is_no_room_collects_first(sender, receiver, device):
-    """More than half of the device is sent, dropped on both sides, and asked again."""
+def send_and_drop_most(sender, receiver):
+    """Send most of the device and drop it on both sides; return how many bytes."""
     sender.collect()
     most = sender.device_memory_free() * 6 // 10
     block = sender.make_block(most)
     arrived = sender.send(block, receiver)
     block.drop()
     arrived.drop()
+    return most
+
+
+@clause("CUDA-26", vary=())
+def test_allocation_for_which_there_is_no_room_collects_first(sender, receiver, device):
+    """More than half of the device is sent, dropped on both sides, and asked again."""
+    most = send_and_drop_most(sender, receiver)
     again = sender.make_block(most)
     check.equal(again.shape(), (most,), "there is room again")
 

@@ -351,12 +351,7 @@ def test_virtual_memory_for_which_there_is_no_room_collects_first(
     sender, receiver, device
 ):
     """Most of the device is sent, dropped on both sides, and asked for as virtual."""
-    sender.collect()
-    most = sender.device_memory_free() * 6 // 10
-    block = sender.make_block(most)
-    arrived = sender.send(block, receiver)
-    block.drop()
-    arrived.drop()
+    most = test_cuda.send_and_drop_most(sender, receiver)
     with virtual_memory(sender):
         again = sender.make_block(most)
     check.equal(again.shape(), (most,), "there is room again")

@@ -100,7 +100,7 @@ class SharedFile:
         return fd
 
     def reopened(self) -> OwnedDescriptor:
-        """Return a descriptor of an open file of its own."""
+        """Return a descriptor that shares no lock with this one: flock(2)."""
         path = f"/proc/self/fd/{self.fd}"
         return OwnedDescriptor.opened_by(os.open, path, os.O_RDWR | os.O_CLOEXEC)
 

@@ -787,7 +787,7 @@ UNMAP = "cuda.protocol.unmap_allocation"
 
 @mutant("a_drop_clears_virtual_memory", "CUDA-39", "CUDA-35", replaces=UNMAP)
 def a_drop_clears_virtual_memory(unmap_allocation):
-    """Who drops virtual memory clears it, whoever has it besides."""
+    """A process that drops virtual memory clears it, though others hold it."""
 
     def clear_and_unmap(state, allocation):
         state.driver.copy_to_device(allocation.base, bytes(allocation.nbytes))
