@@ -14,7 +14,6 @@ samples of the second half rises by at most `BOUND`. At the end nothing is left.
 from __future__ import annotations
 
 import argparse
-import functools
 import statistics
 import sys
 import time
@@ -102,6 +101,7 @@ def run_rounds(
                 group.have_all("settle")
                 sample(group, number, record["samples"])
                 is_over |= until is not None and time.monotonic() > until
+                is_over |= has_changed(record)  # each later sample would wait, too
         group.end()
     except NotHeld as error:
         raise NotHeld(f"In round {number} {error}{group.end_of_log()}") from None
@@ -133,19 +133,31 @@ def sample(group: Group, number: int, samples: Samples) -> None:
     segments = segments_of(group.sandbox)
     samples["names"].append(len(segments))
     samples["semaphores"].append(len(group.sandbox.names()) - len(segments))
+    for role in watched:
+        samples.setdefault(role, {name: [] for name in ResourceCounts._fields})
+    # The thread of a queue closes a little later what it has written.
+    wait_until(
+        lambda: all(is_as_before(samples[role], pid) for role, pid in watched.items()),
+        GRACE,
+    )
     for role, pid in watched.items():
-        empty = {name: [] for name in ResourceCounts._fields}
-        columns = samples.setdefault(role, empty)
-        # The thread of a queue closes a little later what it has written.
-        wait_until(functools.partial(is_as_before, columns, pid), GRACE)
         for name, value in resources_of(pid)._asdict().items():
-            columns[name].append(value)
+            samples[role][name].append(value)
 
 
 def is_as_before(columns: Samples, pid: int) -> bool:
     """Return whether the counts of a process are those of the last sample, if any."""
     now = resources_of(pid)._asdict()
     return all(columns[name][-1:] in ([], [now[name]]) for name in COUNTED)
+
+
+def has_changed(record: Samples) -> bool:
+    """Return whether a count has changed since the warm-up."""
+    try:
+        judge_counts(record)
+    except NotHeld:
+        return True
+    return False
 
 
 def segments_of(sandbox: Sandbox) -> list[str]:
@@ -158,22 +170,37 @@ def segments_of(sandbox: Sandbox) -> list[str]:
 
 def judge(record: Samples) -> None:
     """Raise `NotHeld` if a count changed or memory grew."""
-    samples = record["samples"]
-    first = sum(number <= record["warm_up"] for number in samples["round"])
+    judge_counts(record)
+    samples, first = record["samples"], judged_from(record)
     rounds = samples["round"][first:]
-    judge_count("names of segments", samples["names"][first:], rounds)
-    judge_count("names of semaphores", samples["semaphores"][first:], rounds)
     record["rises"] = {}
-    for role in (*ROLES, "manager"):
-        if role not in samples:
-            continue
-        for what in COUNTED:
-            judge_count(f"{what} of the {role}", samples[role][what][first:], rounds)
+    for role in roles_in(samples):
         for what in MEASURED:
             rise = rise_of(rounds, samples[role][what][first:])
             record["rises"][f"{role} {what}"] = round(rise, 1)
             if record["rounds"] >= LONG:
                 judge_rise(f"{what} of the {role}", rise)
+
+
+def judge_counts(record: Samples) -> None:
+    """Raise `NotHeld` if a count changed."""
+    samples, first = record["samples"], judged_from(record)
+    rounds = samples["round"][first:]
+    judge_count("names of segments", samples["names"][first:], rounds)
+    judge_count("names of semaphores", samples["semaphores"][first:], rounds)
+    for role in roles_in(samples):
+        for what in COUNTED:
+            judge_count(f"{what} of the {role}", samples[role][what][first:], rounds)
+
+
+def judged_from(record: Samples) -> int:
+    """Return the place of the first sample after the warm-up."""
+    return sum(number <= record["warm_up"] for number in record["samples"]["round"])
+
+
+def roles_in(samples: Samples) -> list[str]:
+    """Return the roles of which there are samples."""
+    return [role for role in (*ROLES, "manager") if role in samples]
 
 
 def judge_count(what: str, values: Sequence[int], rounds: Sequence[int]) -> None:
